@@ -1,0 +1,109 @@
+"""Everything that can go wrong, as one tree.
+
+AirunnerError
+├── InvalidArgument          the request itself is wrong
+│   ├── InvalidTaskToken     malformed, altered, or of another key
+│   └── NonMonotonicSequence
+├── NotFound
+│   ├── JobNotFound
+│   └── AttemptSuperseded    the token's attempt is over: forget the job
+├── FailedPrecondition       right request, wrong state
+├── AlreadyExists            request_id reused with other parameters
+├── SequenceMismatch         a gap or overlap; carries the expected sequence
+├── ResourceExhausted        a limit is reached
+├── Unavailable              shutting down, or a dependency is away: try again
+├── DeadlineExceeded         the answer did not come in time
+├── Unauthenticated
+├── PermissionDenied
+└── InternalError            our fault; the text for callers is fixed
+
+Apart from it stand the two things a handler may say about its own delivery: PermanentFailure and
+VisibilityLost.
+"""
+
+from __future__ import annotations
+
+
+class AirunnerError(Exception):
+    """The job platform could not do what was asked."""
+
+    @property
+    def text(self) -> str:
+        """The sentence for the caller."""
+        return str(self) or (self.__doc__ or "").strip()
+
+
+class InvalidArgument(AirunnerError):
+    """The request is malformed."""
+
+
+class InvalidTaskToken(InvalidArgument):
+    """The task token is not one of ours."""
+
+
+class NonMonotonicSequence(InvalidArgument):
+    """Sequences must ascend."""
+
+
+class NotFound(AirunnerError):
+    """There is no such thing."""
+
+
+class JobNotFound(NotFound):
+    """There is no such job."""
+
+
+class AttemptSuperseded(NotFound):
+    """This attempt of the job is over."""
+
+
+class FailedPrecondition(AirunnerError):
+    """The job's state does not allow this."""
+
+
+class AlreadyExists(AirunnerError):
+    """The request_id was used with other parameters."""
+
+
+class SequenceMismatch(AirunnerError):
+    """The sequence is not the expected one."""
+
+    def __init__(self, expected: int, got: int) -> None:
+        super().__init__(f"expected sequence {expected}, got {got}")
+        self.expected = expected
+
+
+class ResourceExhausted(AirunnerError):
+    """A limit is reached."""
+
+
+class Unavailable(AirunnerError):
+    """The server cannot answer now; try again."""
+
+
+class DeadlineExceeded(AirunnerError):
+    """The answer did not come in time."""
+
+
+class Unauthenticated(AirunnerError):
+    """A valid API key is required."""
+
+
+class PermissionDenied(AirunnerError):
+    """The API key does not allow this."""
+
+
+class InternalError(AirunnerError):
+    """Internal error."""
+
+
+class PermanentFailure(Exception):
+    """A handler's verdict that trying again is useless."""
+
+    def __init__(self, code: str, message: str = "") -> None:
+        super().__init__(message or code)
+        self.code = code
+
+
+class VisibilityLost(Exception):
+    """Somebody else holds the delivery now; whatever was done for it must be forgotten."""

@@ -1,0 +1,165 @@
+"""What happens in a job, as events. Identity and order of an event: (job, attempt, sequence)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias
+
+from airunner.domain.errors import InvalidArgument
+
+_CURSOR = re.compile(r"([0-9a-f]{1,8})-([0-9a-f]{1,10})")
+
+
+class StreamType(IntEnum):
+    """Where a process wrote its output; a terminal has only STDOUT."""
+
+    STDOUT = 1
+    STDERR = 2
+
+
+class EventType(IntEnum):
+    """The kinds of events. OUTPUT_DATA and OUTPUT_BATCH both mean output."""
+
+    OUTPUT_DATA = 1
+    OUTPUT_BATCH = 2
+    PROCESS_START = 3
+    PROCESS_END = 4
+    PROCESS_ERROR = 5
+    GAP = 6
+    PROGRESS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Bytes that were written, mostly one line with its newline."""
+
+    output: bytes
+    stream: StreamType = StreamType.STDOUT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputBatch:
+    """Outputs of consecutive sequences. `timestamps` has one for each, or none at all."""
+
+    outputs: tuple[Output, ...]
+    start_sequence: int
+    end_sequence: int
+    timestamps: tuple[int, ...] = ()
+    playback_interval_millis: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStart:
+    """The attempt's process runs."""
+
+    pid: int
+    started_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessEnd:
+    """The attempt is over; the count and digest of what came before prove a log complete."""
+
+    pid: int
+    exit_code: int
+    run_duration_ms: int
+    event_count: int = 0
+    output_sha256: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessError:
+    """Something kept the process from running, or ended it."""
+
+    error_message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Events that are lost for good."""
+
+    first_sequence: int
+    last_sequence: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a handler has come."""
+
+    done: int
+    total: int
+    message: str = ""
+
+
+EventData: TypeAlias = Output | OutputBatch | ProcessStart | ProcessEnd | ProcessError | Gap | Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One event, or a batch of outputs under the sequence of its first."""
+
+    sequence: int
+    timestamp: int
+    data: EventData
+    attempt: int = 0
+    cursor: str = ""
+
+    @property
+    def event_type(self) -> EventType:
+        """The kind of the event."""
+        return _TYPES[type(self.data)]
+
+    @property
+    def last_sequence(self) -> int:
+        """The last sequence that the event covers."""
+        if isinstance(self.data, OutputBatch):
+            return self.data.end_sequence
+        return self.data.last_sequence if isinstance(self.data, Gap) else self.sequence
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A place in the events of a job: after this sequence of this attempt."""
+
+    attempt: int
+    sequence: int
+
+    @property
+    def cursor(self) -> str:
+        """The place as a text that is opaque to clients."""
+        return f"{self.attempt:x}-{self.sequence:x}"
+
+    @classmethod
+    def from_cursor(cls, cursor: str) -> Position:
+        """Return the place of a cursor."""
+        match = _CURSOR.fullmatch(cursor)
+        if match is None:
+            raise InvalidArgument("cursor is not one of ours")
+        return cls(int(match[1], 16), int(match[2], 16))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedEvent:
+    """An event as stores keep it: its place and time beside an opaque payload."""
+
+    first_sequence: int
+    last_sequence: int
+    first_timestamp: int
+    last_timestamp: int
+    event_type: EventType
+    payload: bytes
+    attempt: int = 0
+
+
+_TYPES: dict[type, EventType] = {
+    Output: EventType.OUTPUT_DATA,
+    OutputBatch: EventType.OUTPUT_BATCH,
+    ProcessStart: EventType.PROCESS_START,
+    ProcessEnd: EventType.PROCESS_END,
+    ProcessError: EventType.PROCESS_ERROR,
+    Gap: EventType.GAP,
+    Progress: EventType.PROGRESS,
+}

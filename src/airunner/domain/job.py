@@ -1,0 +1,220 @@
+"""What a job is: its parameters, its result, and the job itself.
+
+How it changes is in `lifecycle`; a job's `life` is the part that changes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from airunner.domain import limits
+from airunner.domain.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airunner.domain.lifecycle import Lifecycle
+
+SECRET_MASK = "********"  # noqa: S105  the mask shown in place of a secret
+
+
+class JobState(IntEnum):
+    """Where a job is in its life.
+
+    SCHEDULED: waiting in its queue; a dequeue moves it out. RUNNING: an attempt is on its way; its holder
+    moves it out, or another dequeue once its visibility lapsed, or maintenance when no try is left.
+    COMPLETED, FAILED and CANCELLED are final.
+    """
+
+    SCHEDULED = 1
+    RUNNING = 2
+    COMPLETED = 3
+    FAILED = 4
+    CANCELLED = 5
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the job stays in this state for ever."""
+        return self >= JobState.COMPLETED
+
+
+class Outcome(IntEnum):
+    """How a job came to its end."""
+
+    SUCCESS = 1
+    FAILURE = 2
+    TIMEOUT = 3
+    INTERRUPTED = 4
+    CANCELLED = 5
+    LOST = 6
+
+
+class ProcessType(IntEnum):
+    """How a process is connected: to pipes, or to a terminal of its own."""
+
+    PIPE = 1
+    PTY = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobParams:
+    """What to do: a command in an environment, or a Python handler with a JSON payload."""
+
+    repository_url: str = ""
+    commit: str = ""
+    branch: str = ""
+    command: str = ""
+    args: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    secret_names: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
+    working_directory: str = ""
+    timeout_seconds: int = 0
+    process_type: ProcessType = ProcessType.PIPE
+    handler: str = ""
+    payload_json: str = ""
+
+    def validate(self) -> None:
+        """Refuse parameters that no worker could carry out."""
+        if bool(self.command) == bool(self.handler) and not (self.repository_url and not self.handler):
+            raise InvalidArgument("job_params must have either a command or a handler")
+        limits.check_range(self.timeout_seconds, "timeout_seconds", 0, limits.MAX_TIMEOUT_SECONDS)
+        if self.environment or self.secret_names:
+            self._validate_environment()
+        if self.payload_json:
+            self._validate_payload()
+        if any("\0" in text for text in (self.command, self.working_directory, *self.args)):
+            raise InvalidArgument("command, args and working_directory must not contain NUL")
+
+    def masked(self) -> JobParams:
+        """Return a copy that is fit for everybody's eyes."""
+        if not self.secret_names:
+            return self
+        secret = frozenset(self.secret_names)
+        shown = {name: SECRET_MASK if name in secret else value for name, value in self.environment.items()}
+        return replace(self, environment=shown)
+
+    def _validate_environment(self) -> None:
+        for name, value in self.environment.items():
+            if not name or "=" in name or "\0" in name or "\0" in value:
+                raise InvalidArgument("environment names must not be empty or contain '=', nor anything NUL")
+        for name in self.secret_names:
+            if name not in self.environment:
+                raise InvalidArgument(f"secret_names: {name!r} is not in the environment")
+
+    def _validate_payload(self) -> None:
+        if not self.handler:
+            raise InvalidArgument("payload_json needs a handler")
+        try:
+            json.loads(self.payload_json)
+        except (ValueError, RecursionError):
+            raise InvalidArgument("payload_json must be JSON") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchingConfig:
+    """How a worker gathers output before it publishes."""
+
+    flush_interval_seconds: int = 2
+    max_batch_size: int = limits.MAX_BATCH_EVENTS
+    max_batch_bytes: int = 256 * 1024
+    playback_interval_millis: int = 50
+    adaptive: bool = True
+
+    def validate(self) -> None:
+        """Refuse values beyond the limits of the contract."""
+        limits.check_range(self.flush_interval_seconds, "flush_interval_seconds", 1, 3600)
+        limits.check_range(self.max_batch_size, "max_batch_size", 1, limits.MAX_BATCH_EVENTS)
+        limits.check_range(self.max_batch_bytes, "max_batch_bytes", 1024, limits.MAX_EVENT_BYTES)
+        limits.check_range(self.playback_interval_millis, "playback_interval_millis", 1, 60_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionConfig:
+    """What the server asks of the worker; it travels with each job."""
+
+    batching: BatchingConfig = BatchingConfig()
+    heartbeat_interval_seconds: int = 30
+
+    def validate(self) -> None:
+        """Refuse values beyond the limits of the contract."""
+        self.batching.validate()
+        limits.check_range(
+            self.heartbeat_interval_seconds, "heartbeat_interval_seconds", 1, limits.MAX_VISIBILITY_SECONDS
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """How a job ended, as its worker or the server says."""
+
+    success: bool
+    outcome: Outcome
+    exit_code: int = 0
+    error_message: str = ""
+    started_at: int = 0
+    completed_at: int = 0
+    output_json: str = ""
+    final_sequence: int = 0
+    output_sha256: bytes = b""
+
+    def validate(self) -> None:
+        """Refuse a result that contradicts itself or the limits."""
+        if self.success != (self.outcome is Outcome.SUCCESS):
+            raise InvalidArgument("job_result.success and outcome contradict each other")
+        if self.success and self.exit_code != 0:
+            raise InvalidArgument("job_result.success contradicts a non-zero exit_code")
+        limits.check_range(self.final_sequence, "final_sequence", 0, limits.MAX_SEQUENCE)
+        limits.check_size(self.error_message, "error_message", limits.MAX_ERROR_TEXT_BYTES)
+        limits.check_size(self.output_json, "output_json", limits.MAX_RESULT_OUTPUT_BYTES)
+        if self.output_sha256 and len(self.output_sha256) != 32:
+            raise InvalidArgument("output_sha256 must have 32 bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One job: what was asked, which never changes, and `life`, which does."""
+
+    job_id: str
+    queue: str
+    params: JobParams
+    execution: ExecutionConfig
+    created_at: int
+    request_id: str
+    principal: str
+    life: Lifecycle
+    retried_from: str = ""
+
+    @property
+    def state(self) -> JobState:
+        """Where the job is in its life."""
+        return self.life.state
+
+    @property
+    def attempt(self) -> int:
+        """The number of the current attempt; 0 before the first."""
+        return self.life.attempt
+
+    @property
+    def result(self) -> JobResult | None:
+        """How the job ended, once it has."""
+        return self.life.result
+
+    def masked(self) -> Job:
+        """Return a copy without secret values."""
+        return replace(self, params=self.params.masked())
+
+
+def mint_job_id(now: int) -> str:
+    """Return a new UUIDv7: its order is that of its making, to the millisecond."""
+    bits = int.from_bytes(os.urandom(10), "big")
+    value = (now & 0xFFFF_FFFF_FFFF) << 80 | bits
+    value = value & ~(0xF << 76) | (0x7 << 76)
+    value = value & ~(0x3 << 62) | (0x2 << 62)
+    return str(uuid.UUID(int=value))

@@ -1,0 +1,208 @@
+"""How a job changes: the state machine as pure functions, which every store applies inside its write.
+
+    SCHEDULED --claim--> RUNNING --complete--> COMPLETED | FAILED | CANCELLED
+        ^                   |
+        +-----release-------+        claim again once the visibility lapsed
+
+The attempt is the fence: it rises with every claim, no number is used twice, and whoever shows another
+number is told `AttemptSuperseded`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airunner.domain.errors import AttemptSuperseded, FailedPrecondition, SequenceMismatch
+from airunner.domain.job import JobResult, JobState, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airunner.domain.event import EncodedEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifecycle:
+    """The part of a job that changes."""
+
+    max_attempts: int
+    due_at: int
+    updated_at: int
+    state: JobState = JobState.SCHEDULED
+    attempt: int = 0
+    handed_back: int = 0
+    visible_until: int = 0
+    visibility_seconds: int = 0
+    cancel_requested: bool = False
+    worker_id: str = ""
+    instance_id: str = ""
+    last_sequence: int = 0
+    last_error: str = ""
+    result: JobResult | None = None
+    completed_by: int = 0
+    finished_at: int = 0
+
+    @property
+    def tries_left(self) -> int:
+        """How many further attempts may be claimed."""
+        return self.max_attempts - (self.attempt - self.handed_back)
+
+    @property
+    def claimable_from(self) -> int | None:
+        """The instant from which a dequeue may claim the job; None when it may not at all."""
+        if self.cancel_requested or self.tries_left <= 0:
+            return None
+        if self.state is JobState.SCHEDULED:
+            return self.due_at
+        return self.visible_until if self.state is JobState.RUNNING else None
+
+    @property
+    def expires_at(self) -> int | None:
+        """The instant from which maintenance ends the job; None when a dequeue or nobody will."""
+        if self.state is JobState.RUNNING and (self.cancel_requested or self.tries_left <= 0):
+            return self.visible_until
+        return None
+
+
+def claim(
+    life: Lifecycle, *, now: int, visibility_seconds: int, worker_id: str, instance_id: str
+) -> Lifecycle:
+    """Begin the next attempt. The caller has seen that the job is claimable now."""
+    return replace(
+        life,
+        state=JobState.RUNNING,
+        attempt=life.attempt + 1,
+        visible_until=now + visibility_seconds * 1000,
+        visibility_seconds=visibility_seconds,
+        worker_id=worker_id,
+        instance_id=instance_id,
+        last_sequence=0,
+        updated_at=now,
+    )
+
+
+def held(life: Lifecycle, attempt: int) -> Lifecycle:
+    """Return the life if `attempt` is current and running; a lapsed one is, until it is claimed again."""
+    if life.attempt != attempt or life.state is not JobState.RUNNING:
+        raise AttemptSuperseded
+    return life
+
+
+def extend(life: Lifecycle, attempt: int, *, now: int, visibility_seconds: int) -> Lifecycle:
+    """Give the holder more time, counted from now; zero keeps the visibility it has."""
+    seconds = visibility_seconds or held(life, attempt).visibility_seconds
+    return replace(
+        held(life, attempt),
+        visible_until=now + seconds * 1000,
+        visibility_seconds=seconds,
+        updated_at=now,
+    )
+
+
+def append(
+    life: Lifecycle, attempt: int, events: Sequence[EncodedEvent], *, now: int
+) -> tuple[Lifecycle, list[EncodedEvent]]:
+    """Take the events that continue the attempt; return those that are to be stored.
+
+    A range that is stored already is skipped, so publishing may be repeated; anything else that does not
+    begin at the expected sequence is refused.
+    """
+    last = held(life, attempt).last_sequence
+    fresh: list[EncodedEvent] = []
+    for event in events:
+        if event.last_sequence <= last:
+            continue
+        if event.first_sequence != last + 1:
+            raise SequenceMismatch(last + 1, event.first_sequence)
+        fresh.append(replace(event, attempt=attempt))
+        last = event.last_sequence
+    return (replace(life, last_sequence=last, updated_at=now) if fresh else life), fresh
+
+
+def release(
+    life: Lifecycle, attempt: int, *, now: int, delay_seconds: int, unstarted: bool, error: str
+) -> Lifecycle:
+    """Give the job back; with no try left, or cancelled, it ends instead.
+
+    An unstarted attempt counts no try and is only accepted while it has stored no event.
+    """
+    held(life, attempt)
+    if unstarted and life.last_sequence:
+        raise FailedPrecondition("the attempt has stored events, so it has begun")
+    given_back = replace(
+        life,
+        state=JobState.SCHEDULED,
+        handed_back=life.handed_back + unstarted,
+        due_at=now + delay_seconds * 1000,
+        visible_until=0,
+        worker_id="",
+        instance_id="",
+        last_error=error or life.last_error,
+        updated_at=now,
+    )
+    if life.cancel_requested:
+        return _end(given_back, Outcome.CANCELLED, "cancelled", now)
+    if given_back.tries_left > 0:
+        return given_back
+    outcome = Outcome.FAILURE if error else Outcome.INTERRUPTED
+    return _end(given_back, outcome, error or "interrupted on its last try", now)
+
+
+def complete(life: Lifecycle, attempt: int, result: JobResult, *, now: int) -> Lifecycle:
+    """End the job with its holder's result.
+
+    Repeating the completion that ended the job changes nothing; another result is refused. With a final
+    sequence given, all events up to it must be stored.
+    """
+    if life.completed_by == attempt and life.state.terminal:
+        if life.result == result:
+            return life
+        raise FailedPrecondition("the job was completed with another result")
+    held(life, attempt)
+    if result.final_sequence and result.final_sequence != life.last_sequence:
+        raise SequenceMismatch(life.last_sequence + 1, result.final_sequence)
+    return replace(
+        life,
+        state=_final_state(life, result),
+        result=result,
+        completed_by=attempt,
+        visible_until=0,
+        finished_at=now,
+        updated_at=now,
+    )
+
+
+def cancel(life: Lifecycle, *, now: int) -> Lifecycle:
+    """End a scheduled job; mark a running one, never to be claimed again; leave a terminal one alone."""
+    if life.state.terminal or life.cancel_requested:
+        return life
+    marked = replace(life, cancel_requested=True, updated_at=now)
+    return _end(marked, Outcome.CANCELLED, "cancelled", now) if life.state is JobState.SCHEDULED else marked
+
+
+def expire(life: Lifecycle, *, now: int) -> Lifecycle:
+    """End a job whose holder is gone and that nobody may claim again; leave any other as it is."""
+    expires_at = life.expires_at
+    if expires_at is None or expires_at > now:
+        return life
+    if life.cancel_requested:
+        return _end(life, Outcome.CANCELLED, "cancelled", now)
+    return _end(life, Outcome.LOST, "the worker was lost on the last try", now)
+
+
+def survive_downtime(life: Lifecycle, *, now: int) -> Lifecycle:
+    """Give a running job its whole visibility again, since its worker could not reach us meanwhile."""
+    return replace(life, visible_until=max(life.visible_until, now + life.visibility_seconds * 1000))
+
+
+def _end(life: Lifecycle, outcome: Outcome, error: str, now: int) -> Lifecycle:
+    state = JobState.CANCELLED if outcome is Outcome.CANCELLED else JobState.FAILED
+    result = JobResult(success=False, outcome=outcome, error_message=error, completed_at=now)
+    return replace(life, state=state, result=result, visible_until=0, finished_at=now, updated_at=now)
+
+
+def _final_state(life: Lifecycle, result: JobResult) -> JobState:
+    if life.cancel_requested and result.outcome in (Outcome.CANCELLED, Outcome.INTERRUPTED):
+        return JobState.CANCELLED
+    return JobState.COMPLETED if result.success else JobState.FAILED
