@@ -1,0 +1,258 @@
+"""Events to and from protobuf: messages for the wire, payloads for the stores.
+
+A payload is an encoded JobEvent as it was published, so that stored batches pass through unparsed wherever
+the reader can unpack them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from airunner.codec.gen.job.v1 import job_pb2 as pb
+from airunner.codec.instants import duration_millis, instant, set_duration, set_instant
+from airunner.codec.jobs import enum_from_pb, to_wire
+from airunner.domain import limits
+from airunner.domain.errors import InvalidArgument, NonMonotonicSequence
+from airunner.domain.event import (
+    EncodedEvent,
+    Event,
+    EventData,
+    EventType,
+    Gap,
+    Output,
+    OutputBatch,
+    ProcessEnd,
+    ProcessError,
+    ProcessStart,
+    Progress,
+    StreamType,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_FIELD_TYPES = {
+    "output_data": EventType.OUTPUT_DATA,
+    "output_batch": EventType.OUTPUT_BATCH,
+    "process_start": EventType.PROCESS_START,
+    "process_end": EventType.PROCESS_END,
+    "process_error": EventType.PROCESS_ERROR,
+    "gap": EventType.GAP,
+    "progress": EventType.PROGRESS,
+}
+
+
+def encode_event(event: Event) -> EncodedEvent:
+    """Return an event of ours as stores keep it."""
+    return admit_event(event_to_pb(event), event.timestamp)
+
+
+def decode_event(encoded: EncodedEvent) -> Event:
+    """Return the event of a stored payload; one that cannot be decoded is a Gap, not silence."""
+    try:
+        message = pb.JobEvent.FromString(encoded.payload)
+        return event_from_pb(message, attempt=encoded.attempt)
+    except (DecodeError, InvalidArgument, ValueError):
+        gap = Gap(
+            first_sequence=encoded.first_sequence,
+            last_sequence=encoded.last_sequence,
+            reason="the stored batch cannot be decoded",
+        )
+        return Event(
+            sequence=encoded.first_sequence,
+            timestamp=encoded.first_timestamp,
+            data=gap,
+            attempt=encoded.attempt,
+        )
+
+
+def admit_events(messages: Iterable[pb.JobEvent], now: int) -> list[EncodedEvent]:
+    """Check the events of a request, each by itself and their order, and return them as stores keep them."""
+    return admit_order([admit_event(message, now) for message in messages])
+
+
+def admit_order(admitted: list[EncodedEvent]) -> list[EncodedEvent]:
+    """Refuse events whose sequences do not ascend."""
+    for before, after in itertools.pairwise(admitted):
+        if after.first_sequence <= before.first_sequence:
+            raise NonMonotonicSequence(
+                f"non-monotonic sequence: {before.first_sequence} is followed by {after.first_sequence}"
+            )
+    return admitted
+
+
+def admit_event(message: pb.JobEvent, now: int) -> EncodedEvent:
+    """Check one event of the wire and return it as stores keep it; without a timestamp it gets `now`."""
+    limits.check_range(message.sequence, "sequence", 1, limits.MAX_SEQUENCE)
+    kind = _kind(message)
+    last, stamps = message.sequence, None
+    if kind is EventType.OUTPUT_BATCH:
+        last, stamps = _check_batch(message)
+    elif kind is EventType.GAP:
+        last = _check_gap(message)
+    if message.attempt or message.cursor:
+        message.ClearField("attempt")
+        message.ClearField("cursor")
+    if not message.HasField("timestamp"):
+        set_instant(message.timestamp, now)
+    first_at = instant(message.timestamp, "timestamp")
+    payload = message.SerializeToString()
+    if len(payload) > limits.MAX_EVENT_BYTES:
+        raise InvalidArgument(
+            f"an event must have at most {limits.MAX_EVENT_BYTES} bytes, not {len(payload)}"
+        )
+    return EncodedEvent(
+        first_sequence=message.sequence,
+        last_sequence=last,
+        first_timestamp=stamps[0] if stamps else first_at,
+        last_timestamp=stamps[-1] if stamps else first_at,
+        event_type=kind,
+        payload=payload,
+    )
+
+
+def event_to_pb(event: Event) -> pb.JobEvent:
+    """Return the message of an event."""
+    message = pb.JobEvent(
+        sequence=event.sequence,
+        event_type=to_wire(event.event_type),
+        attempt=event.attempt,
+        cursor=event.cursor,
+    )
+    set_instant(message.timestamp, event.timestamp)
+    _set_data(message, event.data)
+    return message
+
+
+def event_from_pb(message: pb.JobEvent, *, attempt: int = 0) -> Event:
+    """Return the event of a message."""
+    return Event(
+        sequence=message.sequence,
+        timestamp=instant(message.timestamp, "timestamp"),
+        data=_data(message),
+        attempt=attempt or message.attempt,
+        cursor=message.cursor,
+    )
+
+
+def _kind(message: pb.JobEvent) -> EventType:
+    field = message.WhichOneof("event_data")
+    if field is None:
+        raise InvalidArgument(f"event {message.sequence} has no event_data")
+    kind = _FIELD_TYPES[field]
+    if message.event_type not in (pb.EVENT_TYPE_UNSPECIFIED, kind):
+        raise InvalidArgument(f"event {message.sequence}: event_type does not fit {field}")
+    message.event_type = to_wire(kind)
+    return kind
+
+
+def _check_batch(message: pb.JobEvent) -> tuple[int, Sequence[int]]:
+    """Check a batch against itself; return its last sequence and its timestamps."""
+    batch = message.output_batch
+    if batch.encoding:
+        raise InvalidArgument("this batch encoding is not supported")
+    count = len(batch.outputs)
+    if not 1 <= count <= limits.MAX_BATCH_EVENTS:
+        raise InvalidArgument(f"a batch must have 1 to {limits.MAX_BATCH_EVENTS} outputs, not {count}")
+    if batch.start_sequence != message.sequence or batch.end_sequence - batch.start_sequence + 1 != count:
+        raise InvalidArgument(
+            f"batch {message.sequence}: {batch.start_sequence} to {batch.end_sequence} is not {count} outputs"
+        )
+    stamps = batch.timestamps
+    if stamps and len(stamps) != count:
+        raise InvalidArgument(f"batch {message.sequence} must have a timestamp for each output, or none")
+    ordered = list(stamps)
+    if ordered != sorted(ordered) or (ordered and not 0 <= ordered[0] <= ordered[-1] <= limits.MAX_INSTANT):
+        raise InvalidArgument(f"batch {message.sequence}: timestamps must not run backwards")
+    return batch.end_sequence, ordered
+
+
+def _check_gap(message: pb.JobEvent) -> int:
+    gap = message.gap
+    if gap.first_sequence != message.sequence or gap.last_sequence < gap.first_sequence:
+        raise InvalidArgument(f"gap {message.sequence} must begin at its own sequence")
+    return limits.check_range(gap.last_sequence, "last_sequence", 1, limits.MAX_SEQUENCE)
+
+
+def _stream(value: int) -> StreamType:
+    return enum_from_pb(StreamType, value or StreamType.STDOUT, "stream")
+
+
+def _data(message: pb.JobEvent) -> EventData:
+    match message.WhichOneof("event_data"):
+        case "output_data":
+            return Output(message.output_data.output, _stream(message.output_data.stream))
+        case "output_batch":
+            return _batch(message.output_batch)
+        case "process_start":
+            start = message.process_start
+            return ProcessStart(pid=start.pid, started_at=instant(start.started_at, "started_at"))
+        case "process_end":
+            end = message.process_end
+            return ProcessEnd(
+                pid=end.pid,
+                exit_code=end.exit_code,
+                run_duration_ms=duration_millis(end.run_duration),
+                event_count=end.event_count,
+                output_sha256=end.output_sha256,
+            )
+        case "process_error":
+            return ProcessError(error_message=message.process_error.error_message)
+        case "gap":
+            gap = message.gap
+            return Gap(first_sequence=gap.first_sequence, last_sequence=gap.last_sequence, reason=gap.reason)
+        case "progress":
+            said = message.progress
+            return Progress(done=said.done, total=said.total, message=said.message)
+    raise InvalidArgument("the event has no event_data")
+
+
+def _batch(batch: pb.OutputBatchEvent) -> OutputBatch:
+    return OutputBatch(
+        outputs=tuple(Output(item.output, _stream(item.stream)) for item in batch.outputs),
+        start_sequence=batch.start_sequence,
+        end_sequence=batch.end_sequence,
+        timestamps=tuple(batch.timestamps),
+        playback_interval_millis=batch.playback_interval_millis,
+    )
+
+
+def _set_data(message: pb.JobEvent, data: EventData) -> None:
+    match data:
+        case Output():
+            message.output_data.output = data.output
+            message.output_data.stream = to_wire(data.stream)
+        case OutputBatch():
+            _set_batch(message.output_batch, data)
+        case ProcessStart():
+            message.process_start.pid = data.pid
+            set_instant(message.process_start.started_at, data.started_at)
+        case ProcessEnd():
+            end = message.process_end
+            end.pid, end.exit_code = data.pid, data.exit_code
+            end.event_count, end.output_sha256 = data.event_count, data.output_sha256
+            set_duration(end.run_duration, data.run_duration_ms)
+        case ProcessError():
+            message.process_error.error_message = data.error_message
+        case Gap():
+            gap = message.gap
+            gap.first_sequence, gap.last_sequence, gap.reason = (
+                data.first_sequence,
+                data.last_sequence,
+                data.reason,
+            )
+        case Progress():
+            said = message.progress
+            said.done, said.total, said.message = data.done, data.total, data.message
+
+
+def _set_batch(message: pb.OutputBatchEvent, batch: OutputBatch) -> None:
+    message.start_sequence, message.end_sequence = batch.start_sequence, batch.end_sequence
+    message.timestamps.extend(batch.timestamps)
+    message.playback_interval_millis = batch.playback_interval_millis
+    message.outputs.extend(
+        pb.OutputItem(output=item.output, stream=to_wire(item.stream)) for item in batch.outputs
+    )

@@ -1,0 +1,247 @@
+"""Jobs to and from protobuf: messages for the wire, bytes for the stores."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airunner.codec.gen.job.v1 import job_pb2 as pb
+from airunner.codec.instants import instant, set_instant
+from airunner.domain.errors import InvalidArgument
+from airunner.domain.job import (
+    BatchingConfig,
+    ExecutionConfig,
+    Job,
+    JobParams,
+    JobResult,
+    JobState,
+    Outcome,
+    ProcessType,
+)
+from airunner.domain.lifecycle import Lifecycle
+
+if TYPE_CHECKING:
+    from enum import IntEnum
+
+E = TypeVar("E", bound="IntEnum")
+
+
+def encode_params(params: JobParams) -> bytes:
+    """Return the canonical bytes of parameters: equal parameters have equal bytes."""
+    return params_to_pb(params).SerializeToString(deterministic=True)
+
+
+def decode_params(encoded: bytes) -> JobParams:
+    """Return the parameters of stored bytes."""
+    return params_from_pb(pb.JobParams.FromString(encoded))
+
+
+def encode_result(result: JobResult) -> bytes:
+    """Return the bytes of a result."""
+    return result_to_pb(result).SerializeToString()
+
+
+def decode_result(encoded: bytes) -> JobResult:
+    """Return the result of stored bytes."""
+    return result_from_pb(pb.JobResult.FromString(encoded))
+
+
+@functools.lru_cache(maxsize=256)
+def encode_execution(execution: ExecutionConfig) -> bytes:
+    """Return the bytes of an execution config."""
+    return execution_to_pb(execution).SerializeToString(deterministic=True)
+
+
+@functools.lru_cache(maxsize=256)
+def decode_execution(encoded: bytes) -> ExecutionConfig:
+    """Return the execution config of stored bytes."""
+    return execution_from_pb(pb.ExecutionConfig.FromString(encoded), ExecutionConfig())
+
+
+def merge_execution(override: bytes, defaults: ExecutionConfig) -> ExecutionConfig:
+    """Return the defaults with what an encoded override says instead, if that is within the limits."""
+    merged = execution_from_pb(pb.ExecutionConfig.FromString(override), defaults)
+    merged.validate()
+    return merged
+
+
+def params_to_pb(params: JobParams) -> pb.JobParams:
+    """Return the message of parameters."""
+    return pb.JobParams(
+        repository_url=params.repository_url,
+        commit=params.commit,
+        branch=params.branch,
+        environment=params.environment,
+        metadata=params.metadata,
+        owner=params.owner,
+        command=params.command,
+        args=params.args,
+        process_type=_process_type_to_pb(params.process_type),
+        timeout_seconds=params.timeout_seconds,
+        working_directory=params.working_directory,
+        secret_names=params.secret_names,
+        handler=params.handler,
+        payload_json=params.payload_json,
+    )
+
+
+def params_from_pb(message: pb.JobParams) -> JobParams:
+    """Return the parameters of a message."""
+    return JobParams(
+        repository_url=message.repository_url,
+        commit=message.commit,
+        branch=message.branch,
+        environment=dict(message.environment),
+        metadata=dict(message.metadata),
+        owner=message.owner,
+        command=message.command,
+        args=tuple(message.args),
+        process_type=enum_from_pb(ProcessType, message.process_type or ProcessType.PIPE, "process_type"),
+        timeout_seconds=message.timeout_seconds,
+        working_directory=message.working_directory,
+        secret_names=tuple(message.secret_names),
+        handler=message.handler,
+        payload_json=message.payload_json,
+    )
+
+
+def execution_to_pb(execution: ExecutionConfig) -> pb.ExecutionConfig:
+    """Return the message of an execution config."""
+    batching = execution.batching
+    return pb.ExecutionConfig(
+        batching=pb.BatchingConfig(
+            flush_interval_seconds=batching.flush_interval_seconds,
+            max_batch_size=batching.max_batch_size,
+            max_batch_bytes=batching.max_batch_bytes,
+            playback_interval_millis=batching.playback_interval_millis,
+            adaptive=batching.adaptive,
+        ),
+        heartbeat_interval_seconds=execution.heartbeat_interval_seconds,
+    )
+
+
+def execution_from_pb(message: pb.ExecutionConfig, defaults: ExecutionConfig) -> ExecutionConfig:
+    """Return the execution config of a message, with the defaults where it says nothing."""
+    given, default = message.batching, defaults.batching
+    return ExecutionConfig(
+        batching=BatchingConfig(
+            flush_interval_seconds=given.flush_interval_seconds or default.flush_interval_seconds,
+            max_batch_size=given.max_batch_size or default.max_batch_size,
+            max_batch_bytes=given.max_batch_bytes or default.max_batch_bytes,
+            playback_interval_millis=given.playback_interval_millis or default.playback_interval_millis,
+            adaptive=given.adaptive if given.HasField("adaptive") else default.adaptive,
+        ),
+        heartbeat_interval_seconds=message.heartbeat_interval_seconds or defaults.heartbeat_interval_seconds,
+    )
+
+
+def result_to_pb(result: JobResult, job_id: str = "") -> pb.JobResult:
+    """Return the message of a result."""
+    message = pb.JobResult(
+        job_id=job_id,
+        success=result.success,
+        exit_code=result.exit_code,
+        error_message=result.error_message,
+        outcome=to_wire(result.outcome),
+        output_json=result.output_json,
+        final_sequence=result.final_sequence,
+        output_sha256=result.output_sha256,
+    )
+    set_instant(message.started_at, result.started_at)
+    set_instant(message.completed_at, result.completed_at)
+    return message
+
+
+def result_from_pb(message: pb.JobResult) -> JobResult:
+    """Return the result of a message; without an outcome, success tells it."""
+    said = message.outcome or (Outcome.SUCCESS if message.success else Outcome.FAILURE)
+    return JobResult(
+        success=message.success,
+        outcome=enum_from_pb(Outcome, said, "outcome"),
+        exit_code=message.exit_code,
+        error_message=message.error_message,
+        started_at=instant(message.started_at, "started_at") if message.HasField("started_at") else 0,
+        completed_at=instant(message.completed_at, "completed_at") if message.HasField("completed_at") else 0,
+        output_json=message.output_json,
+        final_sequence=message.final_sequence,
+        output_sha256=message.output_sha256,
+    )
+
+
+def job_to_pb(job: Job) -> pb.Job:
+    """Return the message of a job."""
+    life = job.life
+    message = pb.Job(
+        job_id=job.job_id,
+        state=to_wire(life.state),
+        job_params=params_to_pb(job.params),
+        execution_config=execution_to_pb(job.execution),
+        queue=job.queue,
+        attempt=life.attempt,
+        max_attempts=life.max_attempts,
+        request_id=job.request_id,
+        worker_id=life.worker_id,
+        instance_id=life.instance_id,
+        retried_from=job.retried_from,
+        cancel_requested=life.cancel_requested,
+        handed_back=life.handed_back,
+        last_sequence=life.last_sequence,
+        last_error=life.last_error,
+    )
+    if life.result is not None:
+        message.result.CopyFrom(result_to_pb(life.result, job.job_id))
+    set_instant(message.created_at, job.created_at)
+    set_instant(message.updated_at, life.updated_at)
+    set_instant(message.visible_until, life.visible_until)
+    set_instant(message.due_at, life.due_at)
+    return message
+
+
+def job_from_pb(message: pb.Job) -> Job:
+    """Return the job of a message, as far as the wire tells."""
+    state = enum_from_pb(JobState, message.state, "state")
+    updated_at = instant(message.updated_at, "updated_at")
+    return Job(
+        job_id=message.job_id,
+        queue=message.queue,
+        params=params_from_pb(message.job_params),
+        execution=execution_from_pb(message.execution_config, ExecutionConfig()),
+        created_at=instant(message.created_at, "created_at"),
+        request_id=message.request_id,
+        principal="",
+        retried_from=message.retried_from,
+        life=Lifecycle(
+            max_attempts=message.max_attempts,
+            due_at=instant(message.due_at, "due_at"),
+            updated_at=updated_at,
+            state=state,
+            attempt=message.attempt,
+            handed_back=message.handed_back,
+            visible_until=instant(message.visible_until, "visible_until"),
+            cancel_requested=message.cancel_requested,
+            worker_id=message.worker_id,
+            instance_id=message.instance_id,
+            last_sequence=message.last_sequence,
+            last_error=message.last_error,
+            result=result_from_pb(message.result) if message.HasField("result") else None,
+            finished_at=updated_at if state.terminal else 0,
+        ),
+    )
+
+
+def enum_from_pb(kind: type[E], value: int, field: str) -> E:
+    """Return the member of an enum of ours, or refuse the number."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise InvalidArgument(f"{field}: {value} is not a known value") from None
+
+
+def to_wire(member: IntEnum) -> Any:
+    """Return the number of an enum member, as messages take it."""
+    return int(member)
+
+
+def _process_type_to_pb(process_type: ProcessType) -> Any:
+    # The default stays unset, so that saying it and leaving it out are the same request.
+    return pb.PROCESS_TYPE_UNSPECIFIED if process_type is ProcessType.PIPE else pb.PROCESS_TYPE_PTY
