@@ -1,0 +1,342 @@
+"""The memory store: the readable reference of what every store does. Nothing survives the process."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airunner.domain import lifecycle
+from airunner.domain.errors import AirunnerError, AlreadyExists, JobNotFound, ResourceExhausted
+from airunner.domain.job import Job, JobState
+from airunner.stores.base import (
+    ApiKey,
+    AttemptKey,
+    Capabilities,
+    Completion,
+    Demand,
+    Enqueued,
+    EventPage,
+    EventQuery,
+    JobPage,
+    JobQuery,
+    NewJob,
+    QueueStats,
+    Release,
+    Retention,
+    Upkeep,
+)
+from airunner.stores.listing import cut_page
+from airunner.stores.waiting import WaitingRoom
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from airunner.domain.clock import Clock, Timer
+    from airunner.domain.event import EncodedEvent
+    from airunner.domain.lifecycle import Lifecycle
+
+
+class MemoryStore:
+    """Implements JobStore with dictionaries; every method is one step of the event loop."""
+
+    capabilities = Capabilities(strict_fifo=True, redelivery_slack_seconds=0, durable=False)
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # In the order of their enqueueing, which is also that of their delivery.
+        self._jobs: dict[str, Job] = {}
+        self._fingerprints: dict[tuple[str, str], tuple[bytes, str]] = {}
+        # Of each queue, the jobs that are not at their end.
+        self._open: dict[str, dict[str, None]] = {}
+        self._paused: set[str] = set()
+        # Of each job, its events by (attempt, first sequence), and when each was stored.
+        self._events: dict[str, list[tuple[int, EncodedEvent]]] = {}
+        self._room: WaitingRoom[asyncio.Future[Sequence[Job]]] = WaitingRoom()
+        self._wake: Timer | None = None
+        self._keys: dict[str, ApiKey] = {}
+
+    async def open(self) -> None:
+        """Nothing outlives the process, so there is nothing to make ready."""
+
+    async def close(self) -> None:
+        """Let waiting dequeues go."""
+        if self._wake:
+            self._wake.cancel()
+        for answer in self._room.empty_out():
+            answer.set_result(())
+
+    async def check(self) -> None:
+        """Memory always answers."""
+
+    async def enqueue_jobs(
+        self, jobs: Sequence[NewJob], *, max_queued: int = 0
+    ) -> Sequence[Enqueued | AirunnerError]:
+        """Add jobs in their order, each with its own outcome."""
+        outcomes = [self._enqueue(job, max_queued) for job in jobs]
+        self._serve({job.queue for job in jobs})
+        return outcomes
+
+    async def dequeue_jobs(self, demand: Demand) -> Sequence[Job]:
+        """Claim jobs, or wait for them."""
+        claimed = self._claim(demand)
+        if claimed or not demand.patient:
+            return claimed
+        answer: asyncio.Future[Sequence[Job]] = asyncio.get_running_loop().create_future()
+        self._room.park(demand, answer)
+        self._arm()
+        return await answer
+
+    async def withdraw(self, demand: Demand) -> None:
+        """Make a waiting dequeue answer with nothing."""
+        answer = self._room.leave(demand)
+        if answer:
+            answer.set_result(())
+
+    async def extend_job(self, key: AttemptKey, visibility_seconds: int, now: int) -> Lifecycle:
+        """Give the holder more time."""
+        job = self._job(key.job_id)
+        life = lifecycle.extend(job.life, key.attempt, now=now, visibility_seconds=visibility_seconds)
+        return self._save(job, life).life
+
+    async def append_events(self, key: AttemptKey, events: Sequence[EncodedEvent], now: int) -> Lifecycle:
+        """Store the events that continue the attempt."""
+        job = self._job(key.job_id)
+        life, fresh = lifecycle.append(job.life, key.attempt, events, now=now)
+        self._keep_events(key.job_id, fresh, now)
+        return self._save(job, life).life
+
+    async def complete_jobs(
+        self, completions: Sequence[Completion], now: int
+    ) -> Sequence[Lifecycle | AirunnerError]:
+        """End jobs, each with its own outcome."""
+        return [self._complete(completion, now) for completion in completions]
+
+    async def release_job(self, release: Release, now: int) -> Lifecycle:
+        """Give a job back."""
+        job = self._job(release.key.job_id)
+        appended, fresh = lifecycle.append(job.life, release.key.attempt, release.events, now=now)
+        life = lifecycle.release(
+            appended,
+            release.key.attempt,
+            now=now,
+            delay_seconds=release.delay_seconds,
+            unstarted=release.unstarted,
+            error=release.error,
+        )
+        self._keep_events(job.job_id, fresh, now)
+        self._save(job, life)
+        self._serve({job.queue})
+        return life
+
+    async def cancel_job(self, job_id: str, now: int) -> Job:
+        """Cancel a job."""
+        job = self._job(job_id)
+        return self._save(job, lifecycle.cancel(job.life, now=now))
+
+    async def get_job(self, job_id: str) -> Job:
+        """Return a job."""
+        return self._job(job_id)
+
+    async def list_jobs(self, query: JobQuery) -> JobPage:
+        """Return jobs, newest first."""
+        matching = [
+            (number, job)
+            for number, job in enumerate(self._jobs.values(), start=1)
+            if query.queue in ("", job.queue) and query.state in (None, job.state)
+        ]
+        return cut_page(matching[::-1], query)
+
+    async def list_queues(self) -> Sequence[QueueStats]:
+        """Return the queues that were used, by name."""
+        return [self._stats(queue) for queue in sorted(self._open)]
+
+    async def set_paused(self, queue: str, *, paused: bool) -> None:
+        """Stop or allow claims from a queue."""
+        self._open.setdefault(queue, {})
+        (self._paused.add if paused else self._paused.discard)(queue)
+        self._serve({queue})
+
+    async def read_events(self, query: EventQuery) -> EventPage:
+        """Return stored events after a position."""
+        stored = self._events.get(query.job_id, [])
+        life = self._job(query.job_id).life
+        after = (query.after.attempt, query.after.sequence)
+        # Events are in order of (attempt, last sequence), so the first one past the position contains it.
+        first = bisect.bisect_right(stored, after, key=lambda kept: (kept[1].attempt, kept[1].last_sequence))
+        wanted = (
+            event
+            for _, event in stored[first:]
+            if event.last_timestamp >= query.from_timestamp and query.only_attempt in (0, event.attempt)
+        )
+        return EventPage(events=list(itertools.islice(wanted, query.limit)), life=life)
+
+    async def maintain(self, retention: Retention, now: int) -> Upkeep:
+        """End what nobody may claim any more, and purge what is too old."""
+        ended = []
+        for job in list(self._jobs.values()):
+            life = lifecycle.expire(job.life, now=now)
+            if life is not job.life:
+                self._save(job, life)
+                ended.append(job.job_id)
+        return Upkeep(
+            ended_jobs=ended,
+            purged_jobs=self._purge_jobs(now - retention.jobs_ms),
+            purged_events=self._purge_events(now - retention.events_ms),
+        )
+
+    async def add_key(self, key: ApiKey) -> None:
+        """Keep a new key."""
+        self._keys[key.key_id] = key
+
+    async def find_key(self, key_id: str) -> ApiKey | None:
+        """Return a key, revoked or not."""
+        return self._keys.get(key_id)
+
+    async def list_keys(self) -> Sequence[ApiKey]:
+        """Return all keys, oldest first."""
+        return list(self._keys.values())
+
+    async def revoke_key(self, key_id: str, now: int) -> bool:
+        """End a key; tell whether it exists."""
+        key = self._keys.get(key_id)
+        if key and not key.revoked_at:
+            self._keys[key_id] = replace(key, revoked_at=now)
+        return key is not None
+
+    def _job(self, job_id: str) -> Job:
+        try:
+            return self._jobs[job_id]
+        except KeyError:
+            raise JobNotFound from None
+
+    def _save(self, job: Job, life: Lifecycle) -> Job:
+        self._jobs[job.job_id] = changed = replace(job, life=life)
+        if life.state.terminal:
+            self._open[job.queue].pop(job.job_id, None)
+        self._arm()
+        return changed
+
+    def _enqueue(self, new: NewJob, max_queued: int) -> Enqueued | AirunnerError:
+        known = self._fingerprints.get((new.principal, new.request_id))
+        if known:
+            job = self._jobs[known[1]]
+            if known[0] != new.fingerprint:
+                return AlreadyExists()
+            return Enqueued(job_id=job.job_id, created_at=job.created_at, state=job.state)
+        if max_queued and self._stats(new.queue).scheduled >= max_queued:
+            return ResourceExhausted(f"queue {new.queue} holds its limit of {max_queued} scheduled jobs")
+        self._fingerprints[new.principal, new.request_id] = (new.fingerprint, new.job_id)
+        self._open.setdefault(new.queue, {})[new.job_id] = None
+        self._jobs[new.job_id] = Job(
+            job_id=new.job_id,
+            queue=new.queue,
+            params=new.params,
+            execution=new.execution,
+            created_at=new.created_at,
+            request_id=new.request_id,
+            principal=new.principal,
+            life=new.first_life(),
+            retried_from=new.retried_from,
+        )
+        return Enqueued(job_id=new.job_id, created_at=new.created_at, state=JobState.SCHEDULED)
+
+    def _complete(self, completion: Completion, now: int) -> Lifecycle | AirunnerError:
+        try:
+            job = self._job(completion.key.job_id)
+            attempt, life = completion.key.attempt, job.life
+            fresh: list[EncodedEvent] = []
+            if life.completed_by != attempt:
+                life, fresh = lifecycle.append(life, attempt, completion.events, now=now)
+            life = lifecycle.complete(life, attempt, completion.result, now=now)
+        except AirunnerError as error:
+            return error
+        self._keep_events(job.job_id, fresh, now)
+        return self._save(job, life).life
+
+    def _claim(self, demand: Demand) -> list[Job]:
+        now = self._clock.now()
+        for queue in demand.queues:
+            found = self._claimable(queue, demand.max_jobs, now)
+            if found:
+                return [self._begin(job, demand, now) for job in found]
+        return []
+
+    def _claimable(self, queue: str, max_jobs: int, now: int) -> list[Job]:
+        if queue in self._paused:
+            return []
+        found = []
+        for job_id in self._open.get(queue, ()):
+            since = self._jobs[job_id].life.claimable_from
+            if since is not None and since <= now:
+                found.append(self._jobs[job_id])
+                if len(found) == max_jobs:
+                    break
+        return found
+
+    def _begin(self, job: Job, demand: Demand, now: int) -> Job:
+        life = lifecycle.claim(
+            job.life,
+            now=now,
+            visibility_seconds=demand.visibility_seconds,
+            worker_id=demand.worker_id,
+            instance_id=demand.instance_id,
+        )
+        return self._save(job, life)
+
+    def _serve(self, queues: Iterable[str]) -> None:
+        """Give waiting dequeues what has become claimable."""
+        for demand in list(self._room.waiting_for(list(queues))):
+            claimed = self._claim(demand)
+            answer = self._room.leave(demand) if claimed else None
+            if answer:
+                answer.set_result(claimed)
+        self._arm()
+
+    def _arm(self) -> None:
+        """Wake up when the next job falls due or lapses in a queue that somebody waits for."""
+        if self._wake:
+            self._wake.cancel()
+        times = [
+            since
+            for queue in self._room.queues
+            if queue not in self._paused
+            for job_id in self._open.get(queue, ())
+            if (since := self._jobs[job_id].life.claimable_from) is not None
+        ]
+        self._wake = (
+            self._clock.call_at(min(times), lambda: self._serve(list(self._room.queues))) if times else None
+        )
+
+    def _stats(self, queue: str) -> QueueStats:
+        jobs = [self._jobs[job_id] for job_id in self._open.get(queue, ())]
+        scheduled = [job for job in jobs if job.state is JobState.SCHEDULED]
+        return QueueStats(
+            name=queue,
+            paused=queue in self._paused,
+            scheduled=len(scheduled),
+            running=len(jobs) - len(scheduled),
+            oldest_scheduled_at=scheduled[0].created_at if scheduled else 0,
+        )
+
+    def _keep_events(self, job_id: str, events: Sequence[EncodedEvent], now: int) -> None:
+        if events:
+            self._events.setdefault(job_id, []).extend((now, event) for event in events)
+
+    def _purge_jobs(self, before: int) -> int:
+        old = [job for job in self._jobs.values() if job.state.terminal and job.life.finished_at <= before]
+        for job in old:
+            del self._jobs[job.job_id]
+            del self._fingerprints[job.principal, job.request_id]
+            self._events.pop(job.job_id, None)
+        return len(old)
+
+    def _purge_events(self, before: int) -> int:
+        purged = 0
+        for job_id, kept in self._events.items():
+            fresh = [entry for entry in kept if entry[0] > before]
+            purged += len(kept) - len(fresh)
+            self._events[job_id] = fresh
+        return purged

@@ -1,0 +1,266 @@
+"""The writes, each a function of a transaction: read and check first, then write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airunner.domain import lifecycle
+from airunner.domain.errors import AirunnerError, AlreadyExists, JobNotFound, ResourceExhausted
+from airunner.domain.job import Job, JobState
+from airunner.stores.base import Enqueued, Upkeep
+from airunner.stores.sqlite import rows
+from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+
+    from airunner.domain.event import EncodedEvent
+    from airunner.domain.lifecycle import Lifecycle
+    from airunner.stores.base import AttemptKey, Completion, Demand, NewJob, Release, Retention
+    from airunner.stores.sqlite.writer import Transaction
+
+# How much one write may move, so that no other write waits long.
+_PROMOTED_AT_ONCE = 10_000
+_ENDED_AT_ONCE = 500
+_PURGED_JOBS_AT_ONCE = 200
+_PURGED_EVENTS_AT_ONCE = 2_000
+
+
+def enqueue(tx: Transaction, jobs: Sequence[NewJob], max_queued: int) -> list[Enqueued | AirunnerError]:
+    """Add jobs, each with its own outcome."""
+    return [_enqueue_one(tx, job, max_queued) for job in jobs]
+
+
+def claim(tx: Transaction, demand: Demand, now: int) -> list[Job]:
+    """Claim the oldest claimable jobs of the first queue that has any."""
+    for queue in demand.queues:
+        if not _paused(tx, queue) and (found := _claimable(tx, queue, demand.max_jobs, now)):
+            tx.waking_queues.add(queue)
+            return [_begin(tx, row, demand, now) for row in found]
+    return []
+
+
+def extend(tx: Transaction, key: AttemptKey, visibility_seconds: int, now: int) -> Lifecycle:
+    """Give the holder more time."""
+    row_id, queue, life = _load(tx, key.job_id)
+    life = lifecycle.extend(life, key.attempt, now=now, visibility_seconds=visibility_seconds)
+    tx.waking_queues.add(queue)
+    return _save(tx, row_id, life)
+
+
+def append(tx: Transaction, key: AttemptKey, events: Sequence[EncodedEvent], now: int) -> Lifecycle:
+    """Store the events that continue the attempt."""
+    row_id, _, life = _load(tx, key.job_id)
+    life, fresh = lifecycle.append(life, key.attempt, events, now=now)
+    if fresh:
+        _insert_events(tx, row_id, fresh, now)
+        # Publishing moves no job between queues or states, so the indexes stay untouched.
+        tx.connection.execute(
+            "UPDATE jobs SET last_sequence = ?, updated_at = ? WHERE id = ?",
+            (life.last_sequence, now, row_id),
+        )
+    return life
+
+
+def complete(tx: Transaction, completions: Sequence[Completion], now: int) -> list[Lifecycle | AirunnerError]:
+    """End jobs, each with its own outcome."""
+    return [_complete_one(tx, completion, now) for completion in completions]
+
+
+def release(tx: Transaction, release: Release, now: int) -> Lifecycle:
+    """Give a job back."""
+    row_id, queue, life = _load(tx, release.key.job_id)
+    appended, fresh = lifecycle.append(life, release.key.attempt, release.events, now=now)
+    life = lifecycle.release(
+        appended,
+        release.key.attempt,
+        now=now,
+        delay_seconds=release.delay_seconds,
+        unstarted=release.unstarted,
+        error=release.error,
+    )
+    _insert_events(tx, row_id, fresh, now)
+    tx.wake((queue,))
+    return _save(tx, row_id, life)
+
+
+def cancel(tx: Transaction, job_id: str, now: int) -> Job:
+    """Cancel a job."""
+    row = tx.connection.execute(
+        f"SELECT {rows.JOB}, jobs.id FROM jobs WHERE job_id = ?",
+        (rows.uuid_bytes(job_id),),
+    ).fetchone()
+    if row is None:
+        raise JobNotFound
+    before = rows.life_from_row(row)
+    life = lifecycle.cancel(before, now=now)
+    if life is not before:
+        _save(tx, row[-1], life)
+    return rows.job_from_row(row[:-1], life)
+
+
+def set_paused(tx: Transaction, queue: str, paused: bool) -> None:
+    """Stop or allow claims from a queue."""
+    tx.connection.execute(
+        "INSERT INTO queues (name, paused) VALUES (?, ?) "
+        "ON CONFLICT (name) DO UPDATE SET paused = excluded.paused",
+        (queue, paused),
+    )
+    tx.wake((queue,))
+
+
+def survive_downtime(tx: Transaction, now: int) -> None:
+    """Give every running job its whole visibility again."""
+    running = tx.connection.execute(
+        f"SELECT id, {rows.LIFE} FROM jobs WHERE state = ?",
+        (int(JobState.RUNNING),),
+    ).fetchall()
+    for row_id, *life in running:
+        _save(tx, row_id, lifecycle.survive_downtime(rows.life_from_row(tuple(life)), now=now))
+
+
+def maintain(tx: Transaction, retention: Retention, now: int) -> Upkeep:
+    """End what nobody may claim any more, and purge what is too old; a bounded part of it."""
+    return Upkeep(
+        ended_jobs=_end_expired(tx, now),
+        purged_jobs=_purge_jobs(tx, now - retention.jobs_ms),
+        purged_events=_purge_events(tx, now - retention.events_ms),
+    )
+
+
+def next_wake(connection: sqlite3.Connection, queues: Sequence[str]) -> int | None:
+    """Return when the next job of these queues falls due or lapses."""
+    times = [
+        connection.execute(
+            "SELECT min(wake_at) FROM jobs WHERE queue = ? AND wake_at IS NOT NULL", (queue,)
+        ).fetchone()[0]
+        for queue in queues
+    ]
+    return min((time for time in times if time is not None), default=None)
+
+
+def _load(tx: Transaction, job_id: str) -> tuple[int, str, Lifecycle]:
+    row = tx.connection.execute(
+        f"SELECT id, queue, {rows.LIFE} FROM jobs WHERE job_id = ?",
+        (rows.uuid_bytes(job_id),),
+    ).fetchone()
+    if row is None:
+        raise JobNotFound
+    return row[0], row[1], rows.life_from_row(row[2:])
+
+
+def _save(tx: Transaction, row_id: int, life: Lifecycle) -> Lifecycle:
+    tx.connection.execute(rows.SAVE_LIFE, rows.life_values(life, row_id))
+    return life
+
+
+def _insert_events(tx: Transaction, row_id: int, events: Sequence[EncodedEvent], now: int) -> None:
+    for event in events:
+        tx.connection.execute(rows.INSERT_EVENT, rows.event_values(row_id, event, now))
+
+
+def _enqueue_one(tx: Transaction, new: NewJob, max_queued: int) -> Enqueued | AirunnerError:
+    known = tx.connection.execute(
+        "SELECT fingerprint, job_id, created_at, state FROM jobs WHERE request_id = ? AND principal = ?",
+        (rows.uuid_bytes(new.request_id), new.principal),
+    ).fetchone()
+    if known is not None:
+        return _known(new, known)
+    if max_queued and _scheduled(tx, new.queue, max_queued) >= max_queued:
+        return ResourceExhausted(f"queue {new.queue} holds its limit of {max_queued} scheduled jobs")
+    row_id = tx.connection.execute(rows.INSERT_JOB, rows.new_job_row(new)).lastrowid
+    if len(new.params_bytes) > INLINE_PARAMS_BYTES:
+        tx.connection.execute(
+            "INSERT INTO large_params (id, params) VALUES (?, ?)", (row_id, new.params_bytes)
+        )
+    tx.wake((new.queue,))
+    return Enqueued(job_id=new.job_id, created_at=new.created_at, state=JobState.SCHEDULED)
+
+
+def _known(new: NewJob, known: rows.Row) -> Enqueued | AirunnerError:
+    fingerprint, job_id, created_at, state = known
+    if fingerprint != new.fingerprint:
+        return AlreadyExists()
+    return Enqueued(job_id=rows.uuid_text(job_id), created_at=created_at, state=JobState(state))
+
+
+def _scheduled(tx: Transaction, queue: str, enough: int) -> int:
+    count: int = tx.connection.execute(
+        "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE queue = ? AND state = ? LIMIT ?)",
+        (queue, int(JobState.SCHEDULED), enough),
+    ).fetchone()[0]
+    return count
+
+
+def _paused(tx: Transaction, queue: str) -> bool:
+    row = tx.connection.execute("SELECT paused FROM queues WHERE name = ?", (queue,)).fetchone()
+    return row is not None and bool(row[0])
+
+
+def _claimable(tx: Transaction, queue: str, max_jobs: int, now: int) -> list[rows.Row]:
+    # What has fallen due or lapsed joins the ready ones first: one index then gives the order of enqueueing.
+    tx.connection.execute(
+        "UPDATE jobs SET ready = 1, wake_at = NULL WHERE id IN "
+        "(SELECT id FROM jobs WHERE queue = ? AND wake_at <= ? LIMIT ?)",
+        (queue, now, _PROMOTED_AT_ONCE),
+    )
+    return tx.connection.execute(
+        f"SELECT {rows.JOB}, jobs.id FROM jobs WHERE queue = ? AND ready = 1 ORDER BY id LIMIT ?",
+        (queue, max_jobs),
+    ).fetchall()
+
+
+def _begin(tx: Transaction, row: rows.Row, demand: Demand, now: int) -> Job:
+    life = lifecycle.claim(
+        rows.life_from_row(row),
+        now=now,
+        visibility_seconds=demand.visibility_seconds,
+        worker_id=demand.worker_id,
+        instance_id=demand.instance_id,
+    )
+    _save(tx, row[-1], life)
+    return rows.job_from_row(row[:-1], life)
+
+
+def _complete_one(tx: Transaction, completion: Completion, now: int) -> Lifecycle | AirunnerError:
+    key = completion.key
+    try:
+        row_id, _, life = _load(tx, key.job_id)
+        fresh: list[EncodedEvent] = []
+        if life.completed_by != key.attempt:
+            life, fresh = lifecycle.append(life, key.attempt, completion.events, now=now)
+        ended = lifecycle.complete(life, key.attempt, completion.result, now=now)
+    except AirunnerError as error:
+        return error
+    _insert_events(tx, row_id, fresh, now)
+    return _save(tx, row_id, ended) if ended is not life else ended
+
+
+def _end_expired(tx: Transaction, now: int) -> list[str]:
+    expired = tx.connection.execute(
+        f"SELECT id, job_id, {rows.LIFE} FROM jobs WHERE expires_at <= ? LIMIT ?",
+        (now, _ENDED_AT_ONCE),
+    ).fetchall()
+    for row_id, _, *life in expired:
+        _save(tx, row_id, lifecycle.expire(rows.life_from_row(tuple(life)), now=now))
+    return [rows.uuid_text(row[1]) for row in expired]
+
+
+def _purge_jobs(tx: Transaction, before: int) -> int:
+    old = tx.connection.execute(
+        "SELECT id FROM jobs WHERE finished_at <= ? LIMIT ?", (before, _PURGED_JOBS_AT_ONCE)
+    ).fetchall()
+    tx.connection.executemany("DELETE FROM job_events WHERE job = ?", old)
+    tx.connection.executemany("DELETE FROM large_params WHERE id = ?", old)
+    tx.connection.executemany("DELETE FROM jobs WHERE id = ?", old)
+    return len(old)
+
+
+def _purge_events(tx: Transaction, before: int) -> int:
+    # Rows are in the order of their storing, so the oldest are at the front.
+    return tx.connection.execute(
+        "DELETE FROM job_events WHERE stored_at <= ? "
+        "AND id IN (SELECT id FROM job_events ORDER BY id LIMIT ?)",
+        (before, _PURGED_EVENTS_AT_ONCE),
+    ).rowcount

@@ -1,0 +1,133 @@
+"""The reads, each a function of a connection that holds no transaction when it returns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airunner.domain.errors import JobNotFound
+from airunner.domain.job import Job, JobState
+from airunner.stores.base import ApiKey, EventPage, EventQuery, JobPage, JobQuery, QueueStats
+from airunner.stores.listing import count_pages, make_cursor, parse_cursor
+from airunner.stores.sqlite import rows
+
+if TYPE_CHECKING:
+    import sqlite3
+
+
+def get_job(connection: sqlite3.Connection, job_id: str) -> Job:
+    """Return a job, or raise JobNotFound."""
+    row = connection.execute(
+        f"SELECT {rows.JOB} FROM jobs WHERE job_id = ?",
+        (rows.uuid_bytes(job_id),),
+    ).fetchone()
+    if row is None:
+        raise JobNotFound
+    return rows.job_from_row(row)
+
+
+def list_jobs(connection: sqlite3.Connection, query: JobQuery) -> JobPage:
+    """Return jobs, newest first."""
+    where, values = _conditions(query)
+    below, offset = "", (query.page - 1) * query.page_size
+    bounds: list[object] = []
+    if query.cursor:
+        below, offset, bounds = " AND id < ?", 0, [parse_cursor(query.cursor)]
+    found = connection.execute(
+        f"SELECT {rows.JOB}, jobs.id FROM jobs WHERE {where}{below} ORDER BY id DESC LIMIT ? OFFSET ?",
+        (*values, *bounds, query.page_size + 1, offset),
+    ).fetchall()
+    total = connection.execute(f"SELECT count(*) FROM jobs WHERE {where}", values).fetchone()[0]
+    page = found[: query.page_size]
+    return JobPage(
+        jobs=[rows.job_from_row(row[:-1]) for row in page],
+        last_page=count_pages(total, query.page_size),
+        next_cursor=make_cursor(page[-1][-1]) if len(found) > len(page) else "",
+    )
+
+
+def list_queues(connection: sqlite3.Connection) -> list[QueueStats]:
+    """Return the queues that were used, by name."""
+    paused = dict(connection.execute("SELECT name, paused FROM queues").fetchall())
+    names = {name for (name,) in connection.execute("SELECT DISTINCT queue FROM jobs")} | paused.keys()
+    return [_stats(connection, name, paused=bool(paused.get(name))) for name in sorted(names)]
+
+
+def read_events(connection: sqlite3.Connection, query: EventQuery) -> EventPage:
+    """Return stored events after a position, the one that contains the next sequence first."""
+    connection.execute("BEGIN")
+    try:
+        row = connection.execute(
+            f"SELECT id, {rows.LIFE} FROM jobs WHERE job_id = ?",
+            (rows.uuid_bytes(query.job_id),),
+        ).fetchone()
+        if row is None:
+            raise JobNotFound
+        found = _events_after(connection, row[0], query)
+    finally:
+        connection.execute("COMMIT")
+    return EventPage(events=[rows.event_from_row(event) for event in found], life=rows.life_from_row(row[1:]))
+
+
+def find_key(connection: sqlite3.Connection, key_id: str) -> ApiKey | None:
+    """Return a key, revoked or not."""
+    row = connection.execute(f"SELECT {rows.KEY} FROM api_keys WHERE key_id = ?", (key_id,)).fetchone()
+    return rows.key_from_row(row) if row else None
+
+
+def list_keys(connection: sqlite3.Connection) -> list[ApiKey]:
+    """Return all keys, oldest first."""
+    found = connection.execute(f"SELECT {rows.KEY} FROM api_keys ORDER BY created_at, key_id").fetchall()
+    return [rows.key_from_row(row) for row in found]
+
+
+def _conditions(query: JobQuery) -> tuple[str, list[object]]:
+    wanted: list[tuple[str, object]] = []
+    if query.queue:
+        wanted.append(("queue = ?", query.queue))
+    if query.state is not None:
+        wanted.append(("state = ?", int(query.state)))
+    return " AND ".join(text for text, _ in wanted) or "1", [value for _, value in wanted]
+
+
+def _stats(connection: sqlite3.Connection, queue: str, *, paused: bool) -> QueueStats:
+    def count(state: JobState) -> int:
+        number: int = connection.execute(
+            "SELECT count(*) FROM jobs WHERE queue = ? AND state = ?", (queue, int(state))
+        ).fetchone()[0]
+        return number
+
+    oldest = connection.execute(
+        "SELECT created_at FROM jobs WHERE queue = ? AND state = ? ORDER BY id LIMIT 1",
+        (queue, int(JobState.SCHEDULED)),
+    ).fetchone()
+    return QueueStats(
+        name=queue,
+        paused=paused,
+        scheduled=count(JobState.SCHEDULED),
+        running=count(JobState.RUNNING),
+        oldest_scheduled_at=oldest[0] if oldest else 0,
+    )
+
+
+def _events_after(connection: sqlite3.Connection, row_id: int, query: EventQuery) -> list[rows.Row]:
+    attempt, sequence = query.after.attempt, query.after.sequence
+    floor = connection.execute(
+        "SELECT max(first_sequence) FROM job_events WHERE job = ? AND attempt = ? AND first_sequence <= ?",
+        (row_id, attempt, sequence + 1),
+    ).fetchone()[0]
+    return connection.execute(
+        f"SELECT {rows.EVENT} FROM job_events "
+        "WHERE job = ? AND (attempt, first_sequence) >= (?, ?) AND NOT (attempt = ? AND last_sequence <= ?) "
+        "AND last_timestamp >= ? AND (? = 0 OR attempt = ?) ORDER BY attempt, first_sequence LIMIT ?",
+        (
+            row_id,
+            attempt,
+            sequence + 1 if floor is None else floor,
+            attempt,
+            sequence,
+            query.from_timestamp,
+            query.only_attempt,
+            query.only_attempt,
+            query.limit,
+        ),
+    ).fetchall()

@@ -1,0 +1,271 @@
+"""The embedded store: what is asked goes to the writer's thread, or to a thread that only reads."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, TypeVar
+
+from airunner.domain.errors import FailedPrecondition, Unavailable
+from airunner.stores.base import Capabilities
+from airunner.stores.sqlite import operations, queries, rows
+from airunner.stores.sqlite.schema import connect, migrate
+from airunner.stores.sqlite.writer import GroupCommitWriter, Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airunner.domain.clock import Clock, Timer
+    from airunner.domain.errors import AirunnerError
+    from airunner.domain.event import EncodedEvent
+    from airunner.domain.job import Job
+    from airunner.domain.lifecycle import Lifecycle
+    from airunner.stores.base import (
+        ApiKey,
+        AttemptKey,
+        Completion,
+        Demand,
+        Enqueued,
+        EventPage,
+        EventQuery,
+        JobPage,
+        JobQuery,
+        NewJob,
+        QueueStats,
+        Release,
+        Retention,
+        Upkeep,
+    )
+
+T = TypeVar("T")
+DATABASE = "airunner.db"
+_LOCK = "airunner.lock"
+_READERS = 3
+
+
+class SqliteStore:
+    """Implements JobStore on one SQLite file, which one server process owns.
+
+    `owner=False` opens the file beside a running server, for tools: no lock, no change to running jobs.
+    """
+
+    capabilities = Capabilities(strict_fifo=True, redelivery_slack_seconds=0, durable=True)
+
+    def __init__(self, directory: Path, clock: Clock, *, owner: bool = True) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._owner = owner
+        self._lock: IO[bytes] | None = None
+        self._writer: GroupCommitWriter | None = None
+        self._readers: ThreadPoolExecutor | None = None
+        self._local = threading.local()
+        self._read_connections: list[sqlite3.Connection] = []
+        self._wake: Timer | None = None
+
+    @property
+    def commits(self) -> int:
+        """How many transactions were committed since the store was opened."""
+        return self._writer.commits if self._writer else 0
+
+    async def open(self) -> None:
+        """Take ownership of the file, bring it up to date, and start the threads."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._owner:
+            self._lock = _take_lock(self._directory / _LOCK)
+        _prepare(self._directory / DATABASE)
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="airunner-reader")
+        self._writer = GroupCommitWriter(
+            lambda: connect(self._directory / DATABASE),
+            asyncio.get_running_loop(),
+            serve=lambda tx, demand: operations.claim(tx, demand, self._clock.now()),
+            next_wake=operations.next_wake,
+            on_wake=self._arm,
+        )
+        self._writer.start()
+        if self._owner:
+            now = self._clock.now()
+            await self._write(lambda tx: operations.survive_downtime(tx, now))
+
+    async def close(self) -> None:
+        """Finish what was accepted, then let go of the file."""
+        if self._wake:
+            self._wake.cancel()
+        if self._writer:
+            await asyncio.to_thread(self._writer.close)
+        if self._readers:
+            await asyncio.to_thread(self._readers.shutdown)
+        for connection in self._read_connections:
+            connection.close()
+        if self._lock:
+            self._lock.close()
+
+    async def check(self) -> None:
+        """Raise if the store cannot answer."""
+        await self._read(lambda connection: connection.execute("SELECT 1 FROM jobs LIMIT 1").fetchone())
+
+    async def enqueue_jobs(
+        self, jobs: Sequence[NewJob], *, max_queued: int = 0
+    ) -> Sequence[Enqueued | AirunnerError]:
+        """Add jobs in their order, each with its own outcome."""
+        return await self._write(lambda tx: operations.enqueue(tx, jobs, max_queued))
+
+    async def dequeue_jobs(self, demand: Demand) -> Sequence[Job]:
+        """Claim jobs, or wait for them."""
+        return await self._submit(
+            lambda tx: operations.claim(tx, demand, self._clock.now()), demand if demand.patient else None
+        )
+
+    async def withdraw(self, demand: Demand) -> None:
+        """Make a waiting dequeue answer with nothing."""
+        await self._write(lambda tx: tx.withdrawn.append(demand))
+
+    async def extend_job(self, key: AttemptKey, visibility_seconds: int, now: int) -> Lifecycle:
+        """Give the holder more time."""
+        return await self._write(lambda tx: operations.extend(tx, key, visibility_seconds, now))
+
+    async def append_events(self, key: AttemptKey, events: Sequence[EncodedEvent], now: int) -> Lifecycle:
+        """Store the events that continue the attempt."""
+        return await self._write(lambda tx: operations.append(tx, key, events, now))
+
+    async def complete_jobs(
+        self, completions: Sequence[Completion], now: int
+    ) -> Sequence[Lifecycle | AirunnerError]:
+        """End jobs, each with its own outcome."""
+        return await self._write(lambda tx: operations.complete(tx, completions, now))
+
+    async def release_job(self, release: Release, now: int) -> Lifecycle:
+        """Give a job back."""
+        return await self._write(lambda tx: operations.release(tx, release, now))
+
+    async def cancel_job(self, job_id: str, now: int) -> Job:
+        """Cancel a job."""
+        return await self._write(lambda tx: operations.cancel(tx, job_id, now))
+
+    async def get_job(self, job_id: str) -> Job:
+        """Return a job."""
+        return await self._read(lambda connection: queries.get_job(connection, job_id))
+
+    async def list_jobs(self, query: JobQuery) -> JobPage:
+        """Return jobs, newest first."""
+        return await self._read(lambda connection: queries.list_jobs(connection, query))
+
+    async def list_queues(self) -> Sequence[QueueStats]:
+        """Return the queues that were used, by name."""
+        return await self._read(queries.list_queues)
+
+    async def set_paused(self, queue: str, *, paused: bool) -> None:
+        """Stop or allow claims from a queue."""
+        await self._write(lambda tx: operations.set_paused(tx, queue, paused))
+
+    async def read_events(self, query: EventQuery) -> EventPage:
+        """Return stored events after a position."""
+        return await self._read(lambda connection: queries.read_events(connection, query))
+
+    async def maintain(self, retention: Retention, now: int) -> Upkeep:
+        """End what nobody may claim any more, and purge what is too old; a bounded part of it."""
+        return await self._write(lambda tx: operations.maintain(tx, retention, now))
+
+    async def add_key(self, key: ApiKey) -> None:
+        """Keep a new key."""
+        await self._write(
+            lambda tx: tx.connection.execute(
+                f"INSERT INTO api_keys ({rows.KEY}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                rows.key_values(key),
+            )
+        )
+
+    async def find_key(self, key_id: str) -> ApiKey | None:
+        """Return a key, revoked or not."""
+        return await self._read(lambda connection: queries.find_key(connection, key_id))
+
+    async def list_keys(self) -> Sequence[ApiKey]:
+        """Return all keys, oldest first."""
+        return await self._read(queries.list_keys)
+
+    async def revoke_key(self, key_id: str, now: int) -> bool:
+        """End a key; tell whether it exists."""
+        return await self._write(
+            lambda tx: bool(
+                tx.connection.execute(
+                    "UPDATE api_keys SET revoked_at = iif(revoked_at, revoked_at, ?) WHERE key_id = ?",
+                    (now, key_id),
+                ).rowcount
+            )
+        )
+
+    async def _write(self, operation: Callable[[Transaction], T]) -> T:
+        # A write that was submitted happens, so its answer is taken even when the caller is cancelled.
+        return await asyncio.shield(self._submit(operation))
+
+    def _submit(
+        self, operation: Callable[[Transaction], T], demand: Demand | None = None
+    ) -> asyncio.Future[T]:
+        if self._writer is None:
+            raise Unavailable("the store is not open")
+        return self._writer.submit(operation, demand)
+
+    async def _read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        if self._readers is None:
+            raise Unavailable("the store is not open")
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._run_query, query)
+
+    def _run_query(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        try:
+            if connection is None:
+                connection = self._local.connection = connect(self._directory / DATABASE, read_only=True)
+                self._read_connections.append(connection)
+            return query(connection)
+        except sqlite3.Error as error:
+            raise Unavailable("the store cannot read now") from error
+
+    def _arm(self, wake_at: int | None) -> None:
+        """Look again when the next job that somebody waits for falls due or lapses."""
+        if self._wake:
+            self._wake.cancel()
+        self._wake = self._clock.call_at(wake_at, self._look_again) if wake_at is not None else None
+
+    def _look_again(self) -> None:
+        if self._writer:
+            self._writer.wake()
+
+
+def back_up(directory: Path, target: Path) -> None:
+    """Copy the database into a new file while a server may be writing to it."""
+    source = directory / DATABASE
+    if not source.exists():
+        raise FailedPrecondition(f"there is no database in {directory}")
+    if target.exists():
+        raise FailedPrecondition(f"{target} exists already")
+    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    connection, copy = connect(source, read_only=True), sqlite3.connect(target)
+    try:
+        connection.backup(copy)
+    finally:
+        copy.close()
+        connection.close()
+
+
+def _take_lock(path: Path) -> IO[bytes]:
+    handle = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        handle.close()
+        raise FailedPrecondition(f"another server uses {path.parent}") from None
+    return handle
+
+
+def _prepare(path: Path) -> None:
+    """Create the file for its owner's eyes only, and bring it up to date."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    connection = connect(path)
+    try:
+        migrate(connection)
+    finally:
+        connection.close()

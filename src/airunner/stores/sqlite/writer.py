@@ -1,0 +1,254 @@
+"""Group commit: one thread takes all writes that wait, commits once for all of them, then answers all.
+
+An operation is a function of a Transaction. It first reads and checks, raising an AirunnerError before it
+has written anything; then it writes. Should anything else fail, the whole group is undone and repeated with
+each operation under a savepoint of its own, so that only the one at fault fails. Operations therefore have
+no effect but through the transaction.
+"""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import structlog
+
+from airunner.domain.errors import AirunnerError, InternalError, Unavailable
+from airunner.stores.waiting import WaitingRoom
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable, Sequence
+
+    from airunner.domain.job import Job
+    from airunner.stores.base import Demand
+
+T = TypeVar("T")
+_MAX_GROUP = 256
+_log = structlog.get_logger("airunner.store")
+
+
+class Served(Protocol):
+    """How a demand is met inside a transaction: the claimed jobs, none if there is nothing."""
+
+    def __call__(self, tx: Transaction, demand: Demand) -> Sequence[Job]: ...
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What operations of one group see and leave behind."""
+
+    connection: sqlite3.Connection
+    # Queues in which something may have become claimable.
+    ready_queues: set[str] = field(default_factory=set)
+    # Queues whose next due or lapse time may have come closer.
+    waking_queues: set[str] = field(default_factory=set)
+    parked: dict[Demand, asyncio.Future[Any]] = field(default_factory=dict)
+    withdrawn: list[Demand] = field(default_factory=list)
+
+    def wake(self, queues: Iterable[str]) -> None:
+        """Have waiting demands for these queues tried again, and their next time looked up."""
+        self.ready_queues.update(queues)
+        self.waking_queues.update(queues)
+
+
+@dataclass(slots=True)
+class _Entry(Generic[T]):
+    operation: Callable[[Transaction], T]
+    answer: asyncio.Future[T] | None
+    demand: Demand | None = None
+
+
+@dataclass(slots=True)
+class _Answer:
+    future: asyncio.Future[Any] | None
+    result: Any = None
+    error: BaseException | None = None
+    # A demand from the waiting room; its future is taken from there once the commit is done.
+    demand: Demand | None = None
+
+
+class GroupCommitWriter:
+    """Owns the connection that writes, its thread, and the dequeues that wait for jobs."""
+
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        serve: Served,
+        next_wake: Callable[[sqlite3.Connection, Sequence[str]], int | None],
+        on_wake: Callable[[int | None], None],
+    ) -> None:
+        self._connect = connect
+        self._loop = loop
+        self._serve = serve
+        self._next_wake = next_wake
+        self._on_wake = on_wake
+        self._inbox: queue.SimpleQueue[_Entry[Any] | None] = queue.SimpleQueue()
+        self._room: WaitingRoom[asyncio.Future[Any]] = WaitingRoom()
+        self._thread = threading.Thread(target=self._run, name="airunner-writer", daemon=True)
+        self._closed = False
+        self.commits = 0
+
+    def start(self) -> None:
+        """Begin to take operations."""
+        self._thread.start()
+
+    def submit(
+        self, operation: Callable[[Transaction], T], demand: Demand | None = None
+    ) -> asyncio.Future[T]:
+        """Have an operation done; its answer comes after the commit.
+
+        With a demand, an empty answer of the operation parks it instead: the answer comes when a later
+        group serves it, or with `withdraw`.
+        """
+        answer: asyncio.Future[T] = self._loop.create_future()
+        if self._closed:
+            answer.set_exception(Unavailable("the store is closed"))
+        else:
+            self._inbox.put(_Entry(operation, answer, demand))
+        return answer
+
+    def wake(self) -> None:
+        """Look again for jobs in every queue that somebody waits for."""
+        self._inbox.put(_Entry(lambda tx: tx.wake(self._room.queues), None))
+
+    def close(self) -> None:
+        """Finish what was accepted, then end the thread. Blocks. Waiting demands get nothing."""
+        self._closed = True
+        self._inbox.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        connection = self._connect()
+        try:
+            while group := self._next_group():
+                self._commit_group(connection, group)
+        finally:
+            connection.close()
+            self._answer([_Answer(future, ()) for future in self._room.empty_out()])
+
+    def _next_group(self) -> list[_Entry[Any]]:
+        """Wait for the first operation, then take what else is there. Empty at the end."""
+        first = self._inbox.get()
+        group = [first] if first else []
+        while first and len(group) < _MAX_GROUP:
+            try:
+                entry = self._inbox.get_nowait()
+            except queue.Empty:
+                break
+            if entry is None:
+                self._inbox.put(None)
+                break
+            group.append(entry)
+        return group
+
+    def _commit_group(self, connection: sqlite3.Connection, group: list[_Entry[Any]]) -> None:
+        try:
+            tx, answers = self._attempt(connection, group, guarded=False)
+        except sqlite3.Error:
+            try:
+                tx, answers = self._attempt(connection, group, guarded=True)
+            except sqlite3.Error as error:
+                failure = _explain(error)
+                self._answer([_Answer(entry.answer, error=failure) for entry in group])
+                return
+        self._settle(connection, tx, answers)
+
+    def _attempt(
+        self, connection: sqlite3.Connection, group: list[_Entry[Any]], *, guarded: bool
+    ) -> tuple[Transaction, list[_Answer]]:
+        tx = Transaction(connection)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            answers = [self._perform(tx, entry, guarded=guarded) for entry in group]
+            answers += self._serve_waiting(tx)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        self.commits += 1
+        return tx, answers
+
+    def _perform(self, tx: Transaction, entry: _Entry[Any], *, guarded: bool) -> _Answer:
+        if guarded:
+            tx.connection.execute("SAVEPOINT operation")
+        try:
+            result = entry.operation(tx)
+        except AirunnerError as error:
+            return _Answer(entry.answer, error=error)
+        except sqlite3.Error as error:
+            if not guarded:
+                raise
+            tx.connection.execute("ROLLBACK TO operation")
+            return _Answer(entry.answer, error=_explain(error))
+        except Exception:  # noqa: BLE001  one faulty operation must not take the writer down
+            _log.exception("store.operation_failed")
+            if not guarded:
+                raise sqlite3.Error("an operation failed") from None
+            tx.connection.execute("ROLLBACK TO operation")
+            return _Answer(entry.answer, error=InternalError())
+        finally:
+            if guarded:
+                tx.connection.execute("RELEASE operation")
+        if entry.demand is not None and not result and entry.answer is not None:
+            tx.parked[entry.demand] = entry.answer
+            return _Answer(None)
+        return _Answer(entry.answer, result)
+
+    def _serve_waiting(self, tx: Transaction) -> list[_Answer]:
+        """Let waiting demands ride this commit, in the order of their arrival."""
+        if not tx.ready_queues:
+            return []
+        answers = []
+        hopeful = set(tx.ready_queues)
+        waiting = [*self._room.waiting_for(hopeful), *tx.parked]
+        for demand in waiting:
+            if demand in tx.withdrawn or hopeful.isdisjoint(demand.queues):
+                continue
+            jobs = self._serve(tx, demand)
+            if jobs:
+                # The room is only changed after the commit, so that a failed group leaves it as it was.
+                answers.append(_Answer(tx.parked.pop(demand, None), jobs, demand=demand))
+            else:
+                hopeful.difference_update(demand.queues)
+        return answers
+
+    def _settle(self, connection: sqlite3.Connection, tx: Transaction, answers: list[_Answer]) -> None:
+        for answer in answers:
+            if answer.demand is not None:
+                answer.future = self._room.leave(answer.demand) or answer.future
+        for demand, future in tx.parked.items():
+            self._room.park(demand, future)
+        answers.extend(_Answer(self._room.leave(demand), ()) for demand in tx.withdrawn)
+        self._answer(answers)
+        newly_wanted = {queue for demand in tx.parked for queue in demand.queues}
+        if any(queue in self._room.queues for queue in tx.waking_queues | newly_wanted):
+            wake_at = self._next_wake(connection, list(self._room.queues))
+            self._loop.call_soon_threadsafe(self._on_wake, wake_at)
+
+    def _answer(self, answers: list[_Answer]) -> None:
+        waiting = [answer for answer in answers if answer.future is not None]
+        if waiting:
+            self._loop.call_soon_threadsafe(_deliver, waiting)
+
+
+def _deliver(answers: list[_Answer]) -> None:
+    for answer in answers:
+        future = answer.future
+        if future is None or future.done():
+            continue
+        if answer.error is not None:
+            future.set_exception(answer.error)
+        else:
+            future.set_result(answer.result)
+
+
+def _explain(error: sqlite3.Error) -> AirunnerError:
+    _log.error("store.write_failed", error=str(error))
+    return Unavailable("the store cannot write now")
