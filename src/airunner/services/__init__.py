@@ -1,0 +1,1 @@
+"""The rules of the job platform, on any store."""

@@ -1,0 +1,88 @@
+"""Waiting for jobs, and giving back what nobody is there to take."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from airunner.domain.clock import wait_until
+from airunner.domain.errors import AirunnerError, Unavailable
+from airunner.stores.base import AttemptKey, Release
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+    from airunner.domain.clock import Clock
+    from airunner.domain.job import Job
+    from airunner.stores.base import Demand, JobStore
+
+_log = structlog.get_logger("airunner.dispatcher")
+
+
+class Dispatcher:
+    """Sees every claim through: it is delivered, or it is handed back at no cost to the job's tries."""
+
+    def __init__(self, store: JobStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._waiting: set[Demand] = set()
+        self._background: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    async def dequeue(self, demand: Demand, wait_seconds: int) -> Sequence[Job]:
+        """Claim jobs, waiting at most so long for the first; a cancelled call hands back what it got."""
+        self._refuse_when_stopping()
+        claim = asyncio.ensure_future(self._store.dequeue_jobs(demand))
+        self._waiting.add(demand)
+        try:
+            if demand.patient:
+                await wait_until(self._clock, self._clock.now() + wait_seconds * 1000, claim)
+                if not claim.done():
+                    await self._store.withdraw(demand)
+            jobs = await asyncio.shield(claim)
+        except asyncio.CancelledError:
+            self._in_background(self._retract(demand, claim))
+            raise
+        finally:
+            self._waiting.discard(demand)
+        if not jobs:
+            self._refuse_when_stopping()
+        return jobs
+
+    def hand_back(self, jobs: Sequence[Job]) -> None:
+        """Give back claimed jobs that reached nobody."""
+        if jobs:
+            self._in_background(self._release(jobs))
+
+    async def stop(self) -> None:
+        """End all waiting, and finish handing back."""
+        self._stopping = True
+        for demand in list(self._waiting):
+            await self._store.withdraw(demand)
+        while self._background:
+            await asyncio.wait(self._background)
+
+    async def _retract(self, demand: Demand, claim: asyncio.Future[Sequence[Job]]) -> None:
+        if not claim.done():
+            await self._store.withdraw(demand)
+        await self._release(await claim)
+
+    async def _release(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            key = AttemptKey(job_id=job.job_id, attempt=job.attempt)
+            try:
+                await self._store.release_job(Release(key=key, unstarted=True), self._clock.now())
+            except AirunnerError as error:
+                # Its visibility will lapse in any case.
+                _log.warning("dequeue.hand_back_failed", job_id=job.job_id, error=error.text)
+
+    def _refuse_when_stopping(self) -> None:
+        if self._stopping:
+            raise Unavailable("the server is shutting down")
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)

@@ -1,0 +1,155 @@
+"""EventService: publishing and streaming, replay and live in one loop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airunner.codec.events import admit_order, decode_event, encode_event
+from airunner.domain import limits
+from airunner.domain.batching import unpack
+from airunner.domain.errors import Unavailable
+from airunner.domain.event import EventType, Position
+from airunner.domain.job import JobState
+from airunner.services.api import Published
+from airunner.services.identity import current_caller
+from airunner.services.notifier import job_bell
+from airunner.stores.base import AttemptKey, EventQuery
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from airunner.domain.clock import Clock
+    from airunner.domain.event import EncodedEvent, Event
+    from airunner.domain.lifecycle import Lifecycle
+    from airunner.domain.token import TokenSigner
+    from airunner.services.api import StreamRequest
+    from airunner.services.attention import Attention
+    from airunner.services.notifier import Notifier
+    from airunner.services.workers import WorkerRegistry
+    from airunner.stores.base import JobStore
+
+_OUTPUT = frozenset({EventType.OUTPUT_DATA, EventType.OUTPUT_BATCH})
+_PAGE = 64
+
+
+class EventService:
+    """Implements EventsApi."""
+
+    def __init__(
+        self,
+        *,
+        store: JobStore,
+        clock: Clock,
+        signer: TokenSigner,
+        notifier: Notifier,
+        attention: Attention,
+        workers: WorkerRegistry,
+        poll_seconds: float = 15,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._signer = signer
+        self._notifier = notifier
+        self._attention = attention
+        self._workers = workers
+        self._poll_ms = int(poll_seconds * 1000)
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Let every stream end, so that its reader resumes elsewhere."""
+        self._stopping = True
+
+    async def publish_events(self, task_token: str, events: Sequence[Event]) -> Published:
+        """Append events of the attempt that the token holds."""
+        return await self.publish_encoded(task_token, admit_order([encode_event(event) for event in events]))
+
+    async def publish_encoded(self, task_token: str, events: Sequence[EncodedEvent]) -> Published:
+        """Append events that are checked and encoded already; the bell rings after the commit."""
+        token = self._signer.decode(task_token)
+        current_caller.get().check_queue(token.queue)
+        key = AttemptKey(job_id=token.job_id, attempt=token.attempt)
+        now = self._clock.now()
+        life = await self._store.append_events(key, events, now)
+        self._workers.beat(token.job_id, now)
+        self._notifier.ring(job_bell(token.job_id))
+        return Published(
+            next_sequence=life.last_sequence + 1,
+            cancel_requested=life.cancel_requested,
+            watched=self._attention.watched(token.job_id),
+        )
+
+    async def stream_events(self, request: StreamRequest) -> AsyncIterator[Event]:
+        """Yield single events: what is stored, then what comes, until the job ends."""
+        start = await self.start_position(request)
+        last_timestamp = 0
+        async for encoded in self.stream_encoded(request, start):
+            if encoded is None:
+                continue
+            for event in unpack(decode_event(encoded), not_before=last_timestamp):
+                last_timestamp = max(last_timestamp, event.timestamp)
+                place = Position(encoded.attempt, event.last_sequence)
+                if place > start and event.timestamp >= request.from_timestamp:
+                    yield replace(event, cursor=place.cursor)
+
+    async def stream_encoded(
+        self, request: StreamRequest, start: Position | None = None
+    ) -> AsyncIterator[EncodedEvent | None]:
+        """Yield events as they are stored, and None now and then while nothing happens.
+
+        One loop for replay and live: note the bell, read the store after the position, yield, wait. Nothing
+        is buffered for a reader, so nothing is dropped; a reader that stalls only stalls itself.
+        """
+        position = start or await self.start_position(request)
+        wanted = _wanted(request.event_filter)
+        query = EventQuery(
+            job_id=limits.check_uuid(request.job_id, "job_id"),
+            after=position,
+            from_timestamp=request.from_timestamp,
+            only_attempt=request.attempt,
+            limit=_PAGE,
+        )
+        with (
+            self._attention.watch(current_caller.get().principal, query.job_id),
+            self._notifier.listen(job_bell(query.job_id)) as bell,
+        ):
+            while not self._stopping:
+                noted = bell.rings
+                page = await self._store.read_events(query)
+                for event in page.events:
+                    query = replace(query, after=Position(event.attempt, event.last_sequence))
+                    if event.event_type in wanted:
+                        yield event
+                if len(page.events) == _PAGE:
+                    continue
+                if not request.follow or _over(page.life, request.attempt):
+                    return
+                if not await bell.wait(noted, self._clock.now() + self._poll_ms):
+                    yield None
+        raise Unavailable("the server is shutting down")
+
+    async def start_position(self, request: StreamRequest) -> Position:
+        """Return the place after which the wanted events begin."""
+        request.validate()
+        job_id = limits.check_uuid(request.job_id, "job_id")
+        start = Position.from_cursor(request.cursor) if request.cursor else Position(0, 0)
+        if request.attempt:
+            return max(start, Position(request.attempt, max(0, request.from_sequence - 1)))
+        life = (await self._store.get_job(job_id)).life
+        if request.from_sequence:
+            start = max(start, Position(max(1, life.attempt), request.from_sequence - 1))
+        return start
+
+
+def _wanted(event_filter: frozenset[EventType]) -> frozenset[EventType]:
+    if not event_filter:
+        return frozenset(EventType)
+    # A batch is output, whichever of the two names was asked for.
+    return event_filter | _OUTPUT if event_filter & _OUTPUT else event_filter
+
+
+def _over(life: Lifecycle, attempt: int) -> bool:
+    """Tell whether nothing can follow: the job has ended, or the one attempt that is wanted has."""
+    if life.state.terminal:
+        return True
+    return 0 < attempt < life.attempt or (attempt == life.attempt > 0 and life.state is JobState.SCHEDULED)

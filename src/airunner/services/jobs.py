@@ -1,0 +1,352 @@
+"""JobService: the rules of the queue, on any store."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airunner.codec.events import admit_order, encode_event
+from airunner.codec.jobs import encode_execution, encode_params, merge_execution
+from airunner.domain import limits
+from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArgument, Unavailable
+from airunner.domain.job import ExecutionConfig, mint_job_id
+from airunner.domain.lifecycle import held
+from airunner.domain.token import TaskToken
+from airunner.services.api import DequeuedJob, HeldJob
+from airunner.services.identity import current_caller
+from airunner.services.notifier import holder_bell, job_bell
+from airunner.stores.base import AttemptKey, Completion, Demand, NewJob, Release
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airunner.domain.clock import Clock
+    from airunner.domain.event import EncodedEvent, Event
+    from airunner.domain.job import Job, JobState
+    from airunner.domain.token import TokenSigner
+    from airunner.services.api import (
+        CompleteRequest,
+        DequeueRequest,
+        EnqueueRequest,
+        ReleaseRequest,
+        UpdateRequest,
+        WorkerSeen,
+    )
+    from airunner.services.attention import Attention
+    from airunner.services.dispatcher import Dispatcher
+    from airunner.services.notifier import Notifier
+    from airunner.services.workers import WorkerRegistry
+    from airunner.stores.base import Enqueued, JobPage, JobQuery, JobStore, QueueStats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRules:
+    """What the operator decides about jobs."""
+
+    execution: ExecutionConfig = ExecutionConfig()
+    visibility_timeout_seconds: int = limits.DEFAULT_VISIBILITY_SECONDS
+    max_attempts: int = limits.DEFAULT_MAX_ATTEMPTS
+    max_queued: int = 0
+
+
+class JobService:
+    """Implements JobsApi."""
+
+    def __init__(
+        self,
+        *,
+        store: JobStore,
+        clock: Clock,
+        signer: TokenSigner,
+        notifier: Notifier,
+        attention: Attention,
+        dispatcher: Dispatcher,
+        workers: WorkerRegistry,
+        rules: JobRules,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._signer = signer
+        self._notifier = notifier
+        self._attention = attention
+        self._dispatcher = dispatcher
+        self._workers = workers
+        self._rules = rules
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Let every waiting call answer."""
+        self._stopping = True
+
+    async def enqueue_jobs(self, requests: Sequence[EnqueueRequest]) -> Sequence[Enqueued | AirunnerError]:
+        """Add jobs, each with its own outcome."""
+        limits.check_range(len(requests), "jobs", 1, limits.MAX_BATCH_ENTRIES)
+        now, principal = self._clock.now(), current_caller.get().principal
+        prepared: list[NewJob | AirunnerError] = []
+        for request in requests:
+            try:
+                prepared.append(self._prepare(request, principal, now))
+            except AirunnerError as error:
+                prepared.append(error)
+        accepted = [job for job in prepared if isinstance(job, NewJob)]
+        stored = iter(
+            await self._store.enqueue_jobs(accepted, max_queued=self._rules.max_queued) if accepted else ()
+        )
+        return [next(stored) if isinstance(job, NewJob) else job for job in prepared]
+
+    async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
+        """Claim jobs; wait for the first ones if there are none."""
+        demand, wait_seconds = self._demand(request)
+        self._workers.asked(demand.worker_id, demand.instance_id, demand.queues, self._clock.now())
+        jobs = await self._dispatcher.dequeue(demand, wait_seconds)
+        self._workers.took(demand.worker_id, [job.job_id for job in jobs])
+        return [DequeuedJob(job=job, task_token=self._token(job)) for job in jobs]
+
+    def hand_back(self, jobs: Sequence[DequeuedJob]) -> None:
+        """Give back claimed jobs that reached nobody."""
+        self._dispatcher.hand_back([dequeued.job for dequeued in jobs])
+
+    async def update_job(self, request: UpdateRequest) -> HeldJob:
+        """Extend the visibility of a held job; then wait while nothing differs from what the holder knows."""
+        seconds = request.visibility_timeout_seconds
+        limits.check_range(seconds, "visibility_timeout_seconds", 0, limits.MAX_VISIBILITY_SECONDS)
+        limits.check_range(request.wait_seconds, "wait_seconds", 0, limits.MAX_UPDATE_WAIT_SECONDS)
+        token = self._held_token(request.task_token, request.queue)
+        with self._notifier.listen(holder_bell(token.job_id)) as bell:
+            noted = bell.rings
+            now = self._clock.now()
+            life = await self._store.extend_job(_key(token), seconds, now)
+            self._workers.beat(token.job_id, now)
+            until = min(now + request.wait_seconds * 1000, life.visible_until)
+            while True:
+                watched = self._attention.watched(token.job_id)
+                news = life.cancel_requested or watched != request.watched
+                if news or self._clock.now() >= until:
+                    return HeldJob(
+                        cancel_requested=life.cancel_requested,
+                        watched=watched,
+                        visible_until=life.visible_until,
+                    )
+                await bell.wait(noted, until)
+                self._refuse_when_stopping()
+                noted = bell.rings
+                life = held((await self._store.get_job(token.job_id)).life, token.attempt)
+
+    async def complete_jobs(self, requests: Sequence[CompleteRequest]) -> Sequence[JobState | AirunnerError]:
+        """End held jobs, each with its own outcome."""
+        prepared: list[Completion | AirunnerError] = []
+        for request in requests:
+            try:
+                prepared.append(self._completion(request, _encoded(request.events)))
+            except AirunnerError as error:
+                prepared.append(error)
+        return await self.complete_prepared(prepared)
+
+    def prepare_completion(self, request: CompleteRequest, events: Sequence[EncodedEvent]) -> Completion:
+        """Check a completion whose events are encoded already."""
+        return self._completion(request, events)
+
+    async def complete_prepared(
+        self, prepared: Sequence[Completion | AirunnerError]
+    ) -> Sequence[JobState | AirunnerError]:
+        """End held jobs whose completions were checked."""
+        limits.check_range(len(prepared), "completions", 1, limits.MAX_BATCH_ENTRIES)
+        valid = [entry for entry in prepared if isinstance(entry, Completion)]
+        ended = iter(await self._store.complete_jobs(valid, self._clock.now()) if valid else ())
+        outcomes: list[JobState | AirunnerError] = []
+        for entry in prepared:
+            outcome = next(ended) if isinstance(entry, Completion) else entry
+            if isinstance(entry, Completion) and not isinstance(outcome, AirunnerError):
+                self._over(entry.key.job_id)
+            outcomes.append(outcome if isinstance(outcome, AirunnerError) else outcome.state)
+        return outcomes
+
+    async def release_job(self, request: ReleaseRequest) -> JobState:
+        """Give a held job back."""
+        return await self.release_encoded(request, _encoded(request.events))
+
+    async def release_encoded(self, request: ReleaseRequest, events: Sequence[EncodedEvent]) -> JobState:
+        """Give a held job back, with events that are encoded already."""
+        limits.check_range(request.delay_seconds, "delay_seconds", 0, limits.MAX_DELAY_SECONDS)
+        limits.check_size(request.error, "error_message", limits.MAX_ERROR_TEXT_BYTES)
+        if request.unstarted and (events or request.error):
+            raise InvalidArgument("an unstarted attempt has neither events nor an error")
+        token = self._held_token(request.task_token)
+        release = Release(
+            key=_key(token),
+            delay_seconds=request.delay_seconds,
+            unstarted=request.unstarted,
+            error=request.error,
+            events=events,
+        )
+        life = await self._store.release_job(release, self._clock.now())
+        self._over(token.job_id)
+        return life.state
+
+    async def get_job(self, job_id: str, *, wait_seconds: int = 0) -> Job:
+        """Return a job; with wait_seconds, at its end or as it is by then."""
+        job_id = limits.check_uuid(job_id, "job_id")
+        limits.check_range(wait_seconds, "wait_seconds", 0, limits.MAX_GET_WAIT_SECONDS)
+        until = self._clock.now() + wait_seconds * 1000
+        with self._notifier.listen(job_bell(job_id)) as bell:
+            while True:
+                noted = bell.rings
+                job = await self._store.get_job(job_id)
+                if job.state.terminal or self._clock.now() >= until:
+                    return job.masked()
+                await bell.wait(noted, until)
+                self._refuse_when_stopping()
+
+    async def list_jobs(self, query: JobQuery) -> JobPage:
+        """Return jobs, newest first."""
+        if query.queue:
+            limits.check_queue(query.queue)
+        limits.check_range(query.page, "page", 1, limits.MAX_PAGE)
+        limits.check_range(query.page_size, "page_size", 1, limits.MAX_PAGE_SIZE)
+        page = await self._store.list_jobs(query)
+        return type(page)(
+            jobs=[job.masked() for job in page.jobs], last_page=page.last_page, next_cursor=page.next_cursor
+        )
+
+    async def cancel_job(self, job_id: str) -> Job:
+        """Cancel a job; a terminal one is returned unchanged."""
+        job_id = limits.check_uuid(job_id, "job_id")
+        job = await self._store.cancel_job(job_id, self._clock.now())
+        self._notifier.ring(holder_bell(job_id))
+        self._notifier.ring(job_bell(job_id))
+        return job.masked()
+
+    async def retry_job(self, job_id: str, request_id: str) -> Job:
+        """Enqueue a copy of a terminal job."""
+        job_id = limits.check_uuid(job_id, "job_id")
+        request_id = limits.check_uuid(request_id, "request_id")
+        job = await self._store.get_job(job_id)
+        if not job.state.terminal:
+            raise FailedPrecondition("only a job that has ended can be retried")
+        now = self._clock.now()
+        copy = NewJob(
+            job_id=mint_job_id(now),
+            queue=job.queue,
+            principal=current_caller.get().principal,
+            request_id=request_id,
+            fingerprint=_digest(b"retry", job_id.encode()),
+            params=job.params,
+            params_bytes=encode_params(job.params),
+            execution=job.execution,
+            max_attempts=job.life.max_attempts,
+            created_at=now,
+            due_at=now,
+            retried_from=job_id,
+        )
+        outcome = (await self._store.enqueue_jobs([copy], max_queued=self._rules.max_queued))[0]
+        if isinstance(outcome, AirunnerError):
+            raise outcome
+        return (await self._store.get_job(outcome.job_id)).masked()
+
+    async def list_queues(self) -> Sequence[QueueStats]:
+        """Return the queues that were used, by name."""
+        return await self._store.list_queues()
+
+    async def set_paused(self, queue: str, *, paused: bool) -> None:
+        """Stop or allow claims from a queue."""
+        await self._store.set_paused(limits.check_queue(queue), paused=paused)
+
+    async def list_workers(self) -> Sequence[WorkerSeen]:
+        """Return the workers that were heard of lately."""
+        return self._workers.list(self._clock.now())
+
+    def _prepare(self, request: EnqueueRequest, principal: str, now: int) -> NewJob:
+        limits.check_queue(request.queue)
+        request.params.validate()
+        delay = limits.check_range(request.delay_seconds, "delay_seconds", 0, limits.MAX_DELAY_SECONDS)
+        max_attempts = limits.in_range_or_default(
+            request.max_attempts, "max_attempts", self._rules.max_attempts, 1, limits.MAX_ATTEMPTS
+        )
+        params_bytes = request.params_bytes or encode_params(request.params)
+        limits.check_size(params_bytes, "job_params", limits.MAX_PARAMS_BYTES)
+        override = request.execution_bytes or (
+            encode_execution(request.execution) if request.execution else b""
+        )
+        return NewJob(
+            job_id=mint_job_id(now),
+            queue=request.queue,
+            principal=principal,
+            request_id=limits.check_uuid(request.request_id, "request_id"),
+            fingerprint=_digest(
+                request.queue.encode(), b"%d,%d" % (delay, request.max_attempts), params_bytes, override
+            ),
+            params=request.params,
+            params_bytes=params_bytes,
+            execution=merge_execution(override, self._rules.execution) if override else self._rules.execution,
+            max_attempts=max_attempts,
+            created_at=now,
+            due_at=now + delay * 1000,
+        )
+
+    def _demand(self, request: DequeueRequest) -> tuple[Demand, int]:
+        limits.check_range(len(request.more_queues), "more_queues", 0, limits.MAX_MORE_QUEUES)
+        caller = current_caller.get()
+        queues = tuple(dict.fromkeys((request.queue, *request.more_queues)))
+        for queue in queues:
+            caller.check_queue(limits.check_queue(queue))
+        for field in ("worker_id", "instance_id"):
+            limits.check_size(getattr(request, field), field, limits.MAX_NAME_BYTES)
+        wait_seconds = request.wait_seconds
+        if wait_seconds is None:
+            wait_seconds = limits.DEFAULT_DEQUEUE_WAIT_SECONDS
+        limits.check_range(wait_seconds, "wait_seconds", 0, limits.MAX_DEQUEUE_WAIT_SECONDS)
+        demand = Demand(
+            queues=queues,
+            max_jobs=limits.in_range_or_default(request.max_jobs, "max_jobs", 1, 1, limits.MAX_DEQUEUE_JOBS),
+            visibility_seconds=limits.in_range_or_default(
+                request.visibility_timeout_seconds,
+                "visibility_timeout_seconds",
+                self._rules.visibility_timeout_seconds,
+                1,
+                limits.MAX_VISIBILITY_SECONDS,
+            ),
+            worker_id=request.worker_id,
+            instance_id=request.instance_id,
+            patient=wait_seconds > 0,
+        )
+        return demand, wait_seconds
+
+    def _completion(self, request: CompleteRequest, events: Sequence[EncodedEvent]) -> Completion:
+        request.result.validate()
+        token = self._held_token(request.task_token)
+        if request.job_id and limits.check_uuid(request.job_id, "job_result.job_id") != token.job_id:
+            raise InvalidArgument("job_result.job_id is not the job of the task token")
+        return Completion(key=_key(token), result=request.result, events=events)
+
+    def _token(self, job: Job) -> str:
+        return self._signer.encode(TaskToken(job_id=job.job_id, queue=job.queue, attempt=job.attempt))
+
+    def _held_token(self, text: str, queue: str = "") -> TaskToken:
+        token = self._signer.decode(text)
+        if queue and token.queue != limits.check_queue(queue):
+            raise InvalidArgument(f"the task token is of queue {token.queue}, not {queue}")
+        current_caller.get().check_queue(token.queue)
+        return token
+
+    def _over(self, job_id: str) -> None:
+        self._workers.left(job_id)
+        self._notifier.ring(job_bell(job_id))
+        self._notifier.ring(holder_bell(job_id))
+
+    def _refuse_when_stopping(self) -> None:
+        if self._stopping:
+            raise Unavailable("the server is shutting down")
+
+
+def _key(token: TaskToken) -> AttemptKey:
+    return AttemptKey(job_id=token.job_id, attempt=token.attempt)
+
+
+def _encoded(events: Sequence[Event]) -> list[EncodedEvent]:
+    return admit_order([encode_event(event) for event in events])
+
+
+def _digest(*parts: bytes) -> bytes:
+    # Each part with its length, so that no two lists of parts look alike.
+    return hashlib.sha256(b"".join(b"%d:%b" % (len(part), part) for part in parts)).digest()

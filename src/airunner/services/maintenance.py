@@ -1,0 +1,68 @@
+"""Upkeep of the store, again and again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from airunner.domain.errors import AirunnerError
+from airunner.services.notifier import holder_bell, job_bell
+
+if TYPE_CHECKING:
+    from airunner.domain.clock import Clock
+    from airunner.services.notifier import Notifier
+    from airunner.services.workers import WorkerRegistry
+    from airunner.stores.base import JobStore, Retention
+
+_log = structlog.get_logger("airunner.maintenance")
+
+
+class Maintenance:
+    """Ends lost jobs and purges old ones; whoever watches them is told."""
+
+    def __init__(
+        self,
+        *,
+        store: JobStore,
+        clock: Clock,
+        notifier: Notifier,
+        workers: WorkerRegistry,
+        retention: Retention,
+        interval_seconds: float,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._notifier = notifier
+        self._workers = workers
+        self._retention = retention
+        self._interval_seconds = interval_seconds
+        self.last_pass_at = clock.now()
+
+    async def run(self) -> None:
+        """Go on until cancelled; a pass that fails is tried again with the next."""
+        while True:
+            await self._clock.sleep(self._interval_seconds)
+            try:
+                await self.run_once()
+            except AirunnerError as error:
+                _log.warning("maintenance.failed", error=error.text)
+
+    async def run_once(self) -> None:
+        """One whole pass, in as many bounded steps as it takes."""
+        busy = True
+        while busy:
+            upkeep = await self._store.maintain(self._retention, self._clock.now())
+            for job_id in upkeep.ended_jobs:
+                self._workers.left(job_id)
+                self._notifier.ring(job_bell(job_id))
+                self._notifier.ring(holder_bell(job_id))
+            busy = bool(upkeep.ended_jobs or upkeep.purged_jobs or upkeep.purged_events)
+            if busy:
+                _log.info(
+                    "maintenance.pass",
+                    ended=len(upkeep.ended_jobs),
+                    purged_jobs=upkeep.purged_jobs,
+                    purged_events=upkeep.purged_events,
+                )
+        self.last_pass_at = self._clock.now()

@@ -1,0 +1,81 @@
+"""Bells that carry no data: they only say that it is worth looking again."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from airunner.domain.clock import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airunner.domain.clock import Clock
+
+
+class Bell:
+    """Counts its rings. Note the count, look, then wait for one beyond it: no ring is missed."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiting: asyncio.Future[None] | None = None
+        self.rings = 0
+        self.listeners = 0
+
+    def ring(self) -> None:
+        """Wake everybody who waits."""
+        self.rings += 1
+        waiting, self._waiting = self._waiting, None
+        if waiting and not waiting.done():
+            waiting.set_result(None)
+
+    async def wait(self, noted: int, until: int) -> bool:
+        """Wait for a ring after the noted count, at most until an instant; tell whether there was one."""
+        while self.rings == noted:
+            if self._waiting is None:
+                self._waiting = asyncio.get_running_loop().create_future()
+            if not await wait_until(self._clock, until, self._waiting):
+                return False
+        return True
+
+
+class Notifier:
+    """The bells of this process, by name; one exists while somebody listens."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._bells: dict[str, Bell] = {}
+
+    @contextmanager
+    def listen(self, name: str) -> Iterator[Bell]:
+        """Give the bell of a name, for as long as the block lasts."""
+        bell = self._bells.setdefault(name, Bell(self._clock))
+        bell.listeners += 1
+        try:
+            yield bell
+        finally:
+            bell.listeners -= 1
+            if not bell.listeners:
+                del self._bells[name]
+
+    def ring(self, name: str) -> None:
+        """Ring a bell if anybody listens."""
+        bell = self._bells.get(name)
+        if bell:
+            bell.ring()
+
+    def ring_all(self) -> None:
+        """Ring every bell, so that everybody looks again."""
+        for bell in list(self._bells.values()):
+            bell.ring()
+
+
+def job_bell(job_id: str) -> str:
+    """The bell of what watchers of a job see: new events, its end."""
+    return f"job:{job_id}"
+
+
+def holder_bell(job_id: str) -> str:
+    """The bell of what the holder of a job must know: cancelled, watched."""
+    return f"holder:{job_id}"

@@ -1,0 +1,95 @@
+"""All services on one store, wired together."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from airunner.services.attention import Attention
+from airunner.services.dispatcher import Dispatcher
+from airunner.services.events import EventService
+from airunner.services.jobs import JobRules, JobService
+from airunner.services.maintenance import Maintenance
+from airunner.services.notifier import Notifier
+from airunner.services.workers import WorkerRegistry
+from airunner.stores.base import JobStore, Retention
+
+if TYPE_CHECKING:
+    from airunner.domain.clock import Clock
+    from airunner.domain.token import TokenSigner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformRules:
+    """What the operator decides about the platform."""
+
+    jobs: JobRules = JobRules()
+    retention: Retention = Retention()
+    max_streams_per_job: int = 10
+    maintenance_interval_seconds: float = 30
+
+
+class Platform:
+    """The services of one server. Use as an async context: the store is opened and closed with it."""
+
+    def __init__(
+        self, store: JobStore, clock: Clock, signer: TokenSigner, rules: PlatformRules | None = None
+    ) -> None:
+        rules = rules or PlatformRules()
+        self.store = store
+        self.clock = clock
+        self.notifier = Notifier(clock)
+        self.attention = Attention(self.notifier, rules.max_streams_per_job)
+        self.dispatcher = Dispatcher(store, clock)
+        workers = WorkerRegistry()
+        self.jobs = JobService(
+            store=store,
+            clock=clock,
+            signer=signer,
+            notifier=self.notifier,
+            attention=self.attention,
+            dispatcher=self.dispatcher,
+            workers=workers,
+            rules=rules.jobs,
+        )
+        self.events = EventService(
+            store=store,
+            clock=clock,
+            signer=signer,
+            notifier=self.notifier,
+            attention=self.attention,
+            workers=workers,
+        )
+        self.maintenance = Maintenance(
+            store=store,
+            clock=clock,
+            notifier=self.notifier,
+            workers=workers,
+            retention=rules.retention,
+            interval_seconds=rules.maintenance_interval_seconds,
+        )
+        self._upkeep: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the store and begin its upkeep."""
+        await self.store.open()
+        self._upkeep = asyncio.create_task(self.maintenance.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End all waiting, then close the store."""
+        await self.stop()
+        if self._upkeep:
+            self._upkeep.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._upkeep
+        await self.store.close()
+
+    async def stop(self) -> None:
+        """Let streams and long polls end at once; everything else goes on."""
+        self.jobs.stop()
+        self.events.stop()
+        self.notifier.ring_all()
+        await self.dispatcher.stop()
