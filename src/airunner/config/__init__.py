@@ -1,0 +1,51 @@
+"""The one Settings tree, filled from defaults, a YAML file, the environment and flags.
+
+`load_settings` is the only entry; nothing else in airunner reads a configuration file or `os.environ`.
+"""
+
+from __future__ import annotations
+
+from airunner.config.display import SettingLine, describe, to_jsonable
+from airunner.config.errors import ConfigError
+from airunner.config.layers import Origin
+from airunner.config.loading import Loaded, load_settings
+from airunner.config.settings import (
+    BatchingSettings,
+    ClientSettings,
+    ExecutionSettings,
+    LimitSettings,
+    LogFormat,
+    LogLevel,
+    QueueDefaults,
+    ServiceName,
+    Settings,
+    StoreSettings,
+    StoreType,
+    TlsSettings,
+    WorkerSettings,
+)
+from airunner.config.values import ListenAddress
+
+__all__ = [
+    "BatchingSettings",
+    "ClientSettings",
+    "ConfigError",
+    "ExecutionSettings",
+    "LimitSettings",
+    "ListenAddress",
+    "Loaded",
+    "LogFormat",
+    "LogLevel",
+    "Origin",
+    "QueueDefaults",
+    "ServiceName",
+    "SettingLine",
+    "Settings",
+    "StoreSettings",
+    "StoreType",
+    "TlsSettings",
+    "WorkerSettings",
+    "describe",
+    "load_settings",
+    "to_jsonable",
+]

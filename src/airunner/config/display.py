@@ -1,0 +1,71 @@
+"""What `airunner config show` prints: each value in effect and where it came from, secrets hidden."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from pydantic import SecretStr
+
+from airunner.config.errors import HIDDEN
+from airunner.config.layers import Origin
+from airunner.config.loading import Loaded
+from airunner.config.settings import setting_fields, value_at
+
+JsonValue: TypeAlias = str | int | float | bool | list["JsonValue"] | None
+NOTHING = "(none)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingLine:
+    """One setting as text."""
+
+    path: str
+    value_text: str
+    origin: Origin
+
+
+def describe(loaded: Loaded) -> list[SettingLine]:
+    """Every setting, in the order of the tree."""
+    return [
+        SettingLine(path=path, value_text=_text(_plain(loaded, path)), origin=loaded.origins[path])
+        for path in setting_fields()
+    ]
+
+
+def to_jsonable(loaded: Loaded) -> dict[str, object]:
+    """The same for JSON: `settings`, a list of path, value and origin, and `unknown_variables`."""
+    settings = [
+        {"path": path, "value": _plain(loaded, path), "origin": loaded.origins[path]}
+        for path in setting_fields()
+    ]
+    return {"settings": settings, "unknown_variables": list(loaded.unknown_variables)}
+
+
+def _plain(loaded: Loaded, path: str) -> JsonValue:
+    return _plain_value(value_at(loaded.settings, path))
+
+
+def _plain_value(value: object) -> JsonValue:
+    if isinstance(value, SecretStr):
+        return HIDDEN
+    if isinstance(value, tuple):
+        return [_plain_value(entry) for entry in value]
+    if isinstance(value, str | Path):
+        return str(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    raise TypeError(f"a setting of type {type(value).__name__} has no text")
+
+
+def _text(value: JsonValue) -> str:
+    if value is None or value in ("", []):
+        return NOTHING
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(_text(entry) for entry in value)
+    return str(value)

@@ -1,0 +1,198 @@
+"""Reads each place a setting can come from into a flat layer: dotted path -> value and origin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeAlias
+
+import yaml
+from dotenv import dotenv_values
+
+from airunner.config.errors import ConfigError, did_you_mean
+from airunner.config.settings import setting_fields
+
+Origin: TypeAlias = str
+PREFIX = "AIRUNNER_"
+SHORT_VARIABLES = {
+    "AIRUNNER_SERVER": "client.server",
+    "AIRUNNER_EVENTS_SERVER": "client.events_server",
+    "AIRUNNER_API_KEY": "client.api_key",
+    "AIRUNNER_CA_FILE": "client.ca_file",
+    "AIRUNNER_INSTANCE_ID": "worker.instance_id",
+}
+SHORT_FLAGS = {"store.type": "--store", "worker.queues": "--queue"}
+EXECUTION = "execution."
+EXECUTION_IN_STORE = "store.execution."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """One value as it was given, before validation."""
+
+    value: object
+    origin: Origin
+
+
+Layer: TypeAlias = dict[str, Given]
+
+
+def file_layer(path: Path, shown_as: str) -> Layer:
+    """The settings of a YAML file. Unknown, repeated or misplaced keys are errors; an empty file is fine."""
+    problems: list[str] = []
+    leaves = dict(_leaves(_read_yaml(path, shown_as), "", problems))
+    if problems:
+        raise ConfigError([f"{shown_as}: {problem}" for problem in problems])
+    return _to_real_places(
+        {key: Given(value=value, origin=_file_origin(shown_as, key)) for key, value in leaves.items()}
+    )
+
+
+def variable_layer(variables: Mapping[str, str], suffix: str = "") -> Layer:
+    """The settings among the variables; an empty variable counts as not set."""
+    known = known_variables()
+    layer: Layer = {}
+    for name in sorted(name for name, text in variables.items() if name in known and text):
+        path = known[name]
+        if path in layer:
+            raise ConfigError([f"{path}: is given twice, by {layer[path].origin} and {name}{suffix}"])
+        layer[path] = Given(value=variables[name], origin=f"environment {name}{suffix}")
+    return _to_real_places(layer)
+
+
+def flag_layer(flags: Mapping[str, object]) -> Layer:
+    """The settings given on the command line, by dotted path; None means that the flag was not given."""
+    known = {path: path for path in setting_fields()}
+    unknown = [f"unknown setting {path}{did_you_mean(path, known)}" for path in flags if path not in known]
+    if unknown:
+        raise ConfigError(unknown)
+    given = {path: value for path, value in flags.items() if value is not None}
+    return {path: Given(value=value, origin=f"flag {flag_of(path)}") for path, value in given.items()}
+
+
+def read_dotenv(path: Path) -> dict[str, str]:
+    """The variables of a `.env` file, taken literally; no file is an empty one."""
+    if not path.is_file():
+        return {}
+    try:
+        values = dotenv_values(path, interpolate=False, encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([f"cannot read {path.name}: {_reason(error)}"]) from None
+    return {name: text for name, text in values.items() if text is not None}
+
+
+@cache
+def known_variables() -> Mapping[str, str]:
+    """Variable name -> dotted path, short names included."""
+    names = {variable_of(path): path for path in _known_paths()}
+    return names | SHORT_VARIABLES
+
+
+def variable_of(path: str) -> str:
+    """The variable of one setting; `__` stands for the dot."""
+    return PREFIX + path.replace(".", "__").upper()
+
+
+def flag_of(path: str) -> str:
+    """The flag of one setting as the command line spells it."""
+    return SHORT_FLAGS.get(path, "--" + path.rpartition(".")[2].replace("_", "-"))
+
+
+@cache
+def _known_paths() -> tuple[str, ...]:
+    real = tuple(setting_fields())
+    return real + tuple(f"store.{path}" for path in real if path.startswith(EXECUTION))
+
+
+def _is_section(path: str) -> bool:
+    return any(known.startswith(f"{path}.") for known in _known_paths())
+
+
+def _to_real_places(layer: Layer) -> Layer:
+    """Moves `store.execution` to `execution`; one layer may use one of the two places."""
+    aliased = [key for key in layer if key.startswith(EXECUTION_IN_STORE)]
+    doubled = [key for key in layer if key.startswith(EXECUTION)]
+    if aliased and doubled:
+        both = " and ".join(f"{key} ({layer[key].origin})" for key in (doubled[0], aliased[0]))
+        raise ConfigError([f"execution and store.execution are one section, but both are given: {both}"])
+    return {key.removeprefix("store.") if key in aliased else key: given for key, given in layer.items()}
+
+
+def _file_origin(shown_as: str, key: str) -> Origin:
+    return f"file {shown_as}, key {key}" if key.startswith(EXECUTION_IN_STORE) else f"file {shown_as}"
+
+
+def _leaves(tree: Mapping[object, object], prefix: str, problems: list[str]) -> Iterator[tuple[str, object]]:
+    """Flattens as far as the tree of settings goes, and collects what does not fit it."""
+    for key, value in tree.items():
+        path = f"{prefix}{key}"
+        if "." in str(key):
+            problems.append(f"unknown key {path}: keys are nested, not dotted")
+        elif path in _known_paths():
+            yield path, value
+        elif not _is_section(path):
+            problems.append(f"unknown key {path}{_nearest_key(str(key), prefix)}")
+        elif isinstance(value, Mapping):
+            yield from _leaves(value, f"{path}.", problems)
+        elif value is not None:
+            problems.append(f"{path} must be a section with keys of its own, not a single value")
+
+
+def _nearest_key(key: str, prefix: str) -> str:
+    """A key that looks alike in the same section, else anywhere, else all keys of the section."""
+    paths = [path for path in _known_paths() if path.startswith(prefix)]
+    beside = {name: prefix + name for name in (path.removeprefix(prefix).partition(".")[0] for path in paths)}
+    anywhere = {path.rpartition(".")[2]: path for path in reversed(_known_paths())}
+    near = did_you_mean(key, beside) or did_you_mean(key, anywhere)
+    return near or f"; valid keys there: {', '.join(beside)}"
+
+
+def _read_yaml(path: Path, shown_as: str) -> Mapping[object, object]:
+    try:
+        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([f"cannot read the configuration file {shown_as}: {_reason(error)}"]) from None
+    except yaml.YAMLError as error:
+        problem = _yaml_problem(error)
+    else:
+        if tree is None:
+            return {}
+        if isinstance(tree, Mapping):
+            return tree
+        problem = "must be a mapping of keys to values"
+    raise ConfigError([f"{shown_as}: {problem}"])
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error.strerror or error)
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    """Where and, when that cannot repeat a secret of the file, what."""
+    mark = getattr(error, "problem_mark", None)
+    place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    if isinstance(error, _RepeatedKeyError):
+        return f"the key {error.key} is given twice, again{place}"
+    what = f": {error.problem}" if isinstance(error, yaml.scanner.ScannerError) else ""
+    return f"is not valid YAML{place}{what}"
+
+
+class _RepeatedKeyError(yaml.MarkedYAMLError):
+    """YAML forbids a repeated key; PyYAML alone would silently keep the last."""
+
+    def __init__(self, node: yaml.ScalarNode) -> None:
+        super().__init__(problem_mark=node.start_mark)
+        self.key = node.value
+
+
+class _StrictLoader(yaml.SafeLoader):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise _RepeatedKeyError(key)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)

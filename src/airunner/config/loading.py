@@ -1,0 +1,116 @@
+"""Lays the layers over each other and validates the result. The only reader of `os.environ`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from pydantic import ValidationError
+
+from airunner.config.errors import ConfigError, did_you_mean, problem_of
+from airunner.config.layers import (
+    PREFIX,
+    Layer,
+    Origin,
+    file_layer,
+    flag_layer,
+    known_variables,
+    read_dotenv,
+    variable_layer,
+)
+from airunner.config.settings import Settings, secret_paths, setting_fields
+
+DEFAULT_FILE = "airunner.yaml"
+DEFAULT_ORIGIN: Origin = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """The settings in effect, where each came from, and the `AIRUNNER_` variables that nobody reads."""
+
+    settings: Settings
+    origins: Mapping[str, Origin]
+    unknown_variables: tuple[str, ...] = ()
+
+    @property
+    def warnings(self) -> list[str]:
+        """A ready text for each unknown variable, with the nearest known name."""
+        known = {name.removeprefix(PREFIX): name for name in known_variables()}
+        return [
+            f"unknown variable {name} is ignored{did_you_mean(name.removeprefix(PREFIX), known)}"
+            for name in self.unknown_variables
+        ]
+
+
+def load_settings(
+    *,
+    config_file: Path | None = None,
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Loaded:
+    """Settings from, lowest to highest: defaults, YAML file, `.env`, environment, flags; else ConfigError.
+
+    A `config_file` must exist; without one, `airunner.yaml` in `cwd` is read if it is there.
+    `flags` maps dotted paths to values; None is a flag that was not given. Nothing is kept between calls.
+    """
+    folder = Path.cwd() if cwd is None else cwd
+    environment = dict(os.environ if environ is None else environ)
+    # A real variable hides the one of the file even when it is empty: that is how to switch one off.
+    from_dotenv = {
+        name: text for name, text in read_dotenv(folder / ".env").items() if name not in environment
+    }
+    layers = [
+        _chosen_file(folder, config_file),
+        variable_layer(from_dotenv, " (.env)"),
+        variable_layer(environment),
+        flag_layer(flags or {}),
+    ]
+    return _validated(_merged(layers), _unknown({*environment, *from_dotenv}))
+
+
+def _chosen_file(folder: Path, config_file: Path | None) -> Layer:
+    if config_file is not None:
+        return file_layer(folder / config_file, str(config_file))
+    default = folder / DEFAULT_FILE
+    return file_layer(default, DEFAULT_FILE) if default.exists() else {}
+
+
+def _merged(layers: list[Layer]) -> Layer:
+    merged: Layer = {}
+    for layer in layers:
+        merged.update(layer)
+    return merged
+
+
+def _validated(given: Layer, unknown_variables: tuple[str, ...]) -> Loaded:
+    origins = {path: given[path].origin if path in given else DEFAULT_ORIGIN for path in setting_fields()}
+    try:
+        settings = Settings.model_validate(_nested(given))
+    except ValidationError as error:
+        problems = [problem_of(detail, origins, secret_paths()) for detail in error.errors(include_url=False)]
+    else:
+        return Loaded(
+            settings=settings, origins=MappingProxyType(origins), unknown_variables=unknown_variables
+        )
+    # Raised out here so that it has no context: pydantic's error holds the values, secrets included.
+    raise ConfigError(problems)
+
+
+def _nested(layer: Layer) -> dict[str, object]:
+    root: dict[str, object] = {}
+    for path, given in layer.items():
+        *sections, name = path.split(".")
+        place = root
+        for section in sections:
+            place = place.setdefault(section, {})  # type: ignore[assignment]  # only leaves hold other values
+        place[name] = given.value
+    return root
+
+
+def _unknown(names: set[str]) -> tuple[str, ...]:
+    known = known_variables()
+    return tuple(sorted(name for name in names if name.startswith(PREFIX) and name not in known))

@@ -1,0 +1,202 @@
+"""The Settings tree: every key, its default and its rule. It knows nothing of files, variables or flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import get_args
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic.fields import FieldInfo
+
+from airunner.config.values import (
+    CommaList,
+    DistinctCommaList,
+    FilePath,
+    ListenAddress,
+    QueueName,
+    Seconds,
+    SecretKey,
+    ServerUrl,
+    WholeNumber,
+)
+
+MAX_VISIBILITY_SECONDS = 43_200
+MAX_WAIT_SECONDS = 3_600
+MAX_RETENTION_DAYS = 3_650
+
+
+class StoreType(StrEnum):
+    """The kinds of store."""
+
+    MEMORY = "memory"
+    SQLITE = "sqlite"
+
+
+class ServiceName(StrEnum):
+    """The services that a server can offer."""
+
+    JOBS = "jobs"
+    EVENTS = "events"
+
+
+class LogLevel(StrEnum):
+    """The least severe messages that are logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How a log line looks; AUTO is CONSOLE on a terminal and JSON elsewhere."""
+
+    AUTO = "auto"
+    JSON = "json"
+    CONSOLE = "console"
+
+
+class Section(BaseModel):
+    """A part of the tree: immutable, and closed to keys it does not know."""
+
+    # Inputs are hidden because pydantic's own error text would repeat secrets.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class TlsSettings(Section):
+    """Certificate and key of the server; both or none."""
+
+    cert_file: FilePath | None = None
+    key_file: FilePath | None = None
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> TlsSettings:
+        if (self.cert_file is None) != (self.key_file is None):
+            missing = "cert_file" if self.cert_file is None else "key_file"
+            raise ValueError(f"must have both cert_file and key_file, or none; {missing} is missing")
+        return self
+
+
+class StoreSettings(Section):
+    """Where jobs and events are kept, how many and how long."""
+
+    type: StoreType = StoreType.SQLITE
+    max_queued_jobs_per_queue: WholeNumber = Field(default=0, ge=0)
+    job_retention_days: WholeNumber = Field(default=7, ge=1, le=MAX_RETENTION_DAYS)
+    event_retention_days: WholeNumber = Field(default=30, ge=1, le=MAX_RETENTION_DAYS)
+
+
+class BatchingSettings(Section):
+    """How workers gather output into batches; stamped on each job at enqueue."""
+
+    flush_interval_seconds: WholeNumber = Field(default=2, ge=1, le=3_600)
+    max_batch_size: WholeNumber = Field(default=50, ge=1, le=50)
+    max_batch_bytes: WholeNumber = Field(default=262_144, ge=1_024, le=358_400)
+    playback_interval_millis: WholeNumber = Field(default=50, ge=1, le=60_000)
+    adaptive: bool = True
+
+
+class ExecutionSettings(Section):
+    """Defaults of the ExecutionConfig that each job carries."""
+
+    batching: BatchingSettings = BatchingSettings()
+    heartbeat_interval_seconds: WholeNumber = Field(default=30, ge=1, le=MAX_VISIBILITY_SECONDS)
+
+
+class QueueDefaults(Section):
+    """What a request that says nothing gets."""
+
+    visibility_timeout_seconds: WholeNumber = Field(default=300, ge=1, le=MAX_VISIBILITY_SECONDS)
+    max_attempts: WholeNumber = Field(default=3, ge=1, le=100)
+
+
+class LimitSettings(Section):
+    """Bounds of one server process."""
+
+    max_streams_per_job: WholeNumber = Field(default=10, ge=1)
+    max_message_bytes: WholeNumber = Field(default=4_194_304, ge=1_024, le=67_108_864)
+    maintenance_interval_seconds: Seconds = Field(default=30, gt=0, le=MAX_WAIT_SECONDS)
+    shutdown_grace_seconds: Seconds = Field(default=5, ge=0, le=MAX_WAIT_SECONDS)
+
+
+class ClientSettings(Section):
+    """How client commands and workers reach the servers."""
+
+    server: DistinctCommaList[ServerUrl] = ("http://127.0.0.1:8080",)
+    events_server: CommaList[ServerUrl] = ()
+    api_key: SecretKey | None = None
+    ca_file: FilePath | None = None
+    timeout_seconds: Seconds = Field(default=30, gt=0, le=MAX_WAIT_SECONDS)
+
+
+class WorkerSettings(Section):
+    """What one worker serves, and how it stops. Empty ids are filled in when the worker starts."""
+
+    queues: DistinctCommaList[QueueName] = ("default",)
+    concurrency: WholeNumber = Field(default=1, ge=1, le=1_000)
+    worker_id: str = ""
+    instance_id: str = ""
+    visibility_timeout_seconds: WholeNumber = Field(default=0, ge=0, le=MAX_VISIBILITY_SECONDS)
+    grace_seconds: Seconds = Field(default=10, ge=0, le=MAX_WAIT_SECONDS)
+    drain_seconds: Seconds = Field(default=30, ge=0, le=MAX_VISIBILITY_SECONDS)
+    spool_dir: FilePath | None = None
+    metrics_listen: ListenAddress | None = None
+    work_dir: FilePath | None = None
+
+
+class Settings(Section):
+    """Everything that can be set. Relative paths are relative to the current folder."""
+
+    listen: ListenAddress = ListenAddress("127.0.0.1:8080")
+    services: DistinctCommaList[ServiceName] = (ServiceName.JOBS, ServiceName.EVENTS)
+    no_auth: bool = False
+    data_dir: FilePath = Path(".airunner")
+    log_level: LogLevel = LogLevel.INFO
+    log_format: LogFormat = LogFormat.AUTO
+    tls: TlsSettings = TlsSettings()
+    store: StoreSettings = StoreSettings()
+    execution: ExecutionSettings = ExecutionSettings()
+    defaults: QueueDefaults = QueueDefaults()
+    limits: LimitSettings = LimitSettings()
+    token_keys: CommaList[SecretKey] = ()
+    client: ClientSettings = ClientSettings()
+    worker: WorkerSettings = WorkerSettings()
+
+
+@cache
+def setting_fields() -> Mapping[str, FieldInfo]:
+    """Every single setting by its dotted path, in the order of the tree."""
+    return MappingProxyType(dict(_fields_below(Settings, "")))
+
+
+@cache
+def secret_paths() -> frozenset[str]:
+    """The settings that are never shown."""
+    return frozenset(path for path, field in setting_fields().items() if _holds_secret(field.annotation))
+
+
+def value_at(settings: Settings, path: str) -> object:
+    """The value of one setting by its dotted path."""
+    value: object = settings
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _holds_secret(kind: object) -> bool:
+    return kind is SecretStr or any(_holds_secret(part) for part in get_args(kind))
+
+
+def _fields_below(section: type[BaseModel], prefix: str) -> list[tuple[str, FieldInfo]]:
+    found: list[tuple[str, FieldInfo]] = []
+    for name, field in section.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            found += _fields_below(kind, f"{prefix}{name}.")
+        else:
+            found.append((f"{prefix}{name}", field))
+    return found

@@ -1,0 +1,158 @@
+"""The kinds of value a setting can have, beyond plain text and numbers.
+
+Every rule raises ValueError with a text that completes "<key>: ..." and never repeats the value:
+the caller decides whether a value may be shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from ipaddress import IPv6Address, ip_address
+from pathlib import Path
+from typing import Annotated, Any, Self, TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic_core import CoreSchema, core_schema
+
+Item = TypeVar("Item")
+MAX_PORT = 65_535
+
+
+class ListenAddress(str):
+    """`host:port` to bind; an IPv6 host stands in brackets, port 0 lets the system choose."""
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> Self:
+        """Raises ValueError unless the text is such an address."""
+        host, port = _split_address(text)
+        _check_host(host)
+        if int(port) > MAX_PORT:
+            raise ValueError(f"must have a port from 0 to {MAX_PORT}")
+        return super().__new__(cls, text)
+
+    @property
+    def host(self) -> str:
+        """The host without brackets, as sockets want it."""
+        return self.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """0 when the system is to choose."""
+        return int(self.rpartition(":")[2])
+
+    @property
+    def is_loopback(self) -> bool:
+        """True only for what certainly is: `localhost`, 127.0.0.0/8 and ::1. Nothing is resolved."""
+        if self.host.lower() == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(cls, core_schema.str_schema())
+
+
+def _split_address(text: str) -> tuple[str, str]:
+    match = re.fullmatch(r"(\[[^\[\]]+\]|[^:\[\]]+):([0-9]{1,5})", text)
+    if match is None:
+        raise ValueError(
+            'must be host:port, with an IPv6 host in brackets, such as "127.0.0.1:8080" or "[::1]:8080"'
+        )
+    return match[1], match[2]
+
+
+def _check_host(host: str) -> None:
+    if host.startswith("["):
+        _check_ip(host[1:-1], IPv6Address)
+    elif re.fullmatch(r"[0-9.]+", host):
+        _check_ip(host, ip_address)
+    elif not re.fullmatch(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?", host):
+        raise ValueError("must have a host name or an IP address before the port")
+
+
+def _check_ip(host: str, parse: Callable[[str], object]) -> None:
+    try:
+        parse(host)
+    except ValueError:
+        raise ValueError("must have a valid IP address before the port") from None
+
+
+def _split_commas(value: object) -> object:
+    """Text is a comma list; a list stays as it is. Blank entries are dropped."""
+    if not isinstance(value, str):
+        return value
+    return [entry for entry in (part.strip() for part in value.split(",")) if entry]
+
+
+def _refuse_repeats(entries: tuple[Item, ...]) -> tuple[Item, ...]:
+    if len(set(entries)) != len(entries):
+        raise ValueError("must not name the same entry twice")
+    return entries
+
+
+def _refuse_bool(value: object) -> object:
+    """Python counts true as 1; in a configuration it is a mistake."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+def _parse_path(value: object) -> object:
+    if value == "":
+        raise ValueError('must not be empty; write "." for the current folder')
+    if not isinstance(value, str | Path):
+        return value
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:
+        raise ValueError("must start with a home folder that exists") from None
+
+
+def _check_url(text: str) -> str:
+    """Credentials are refused since a URL is shown in logs and messages; API keys are the way to sign in."""
+    url = _split_url(text)
+    if url is None or url.scheme not in {"http", "https"} or not url.hostname:
+        raise ValueError("must be an http:// or https:// URL")
+    if url.username is not None or url.query or url.fragment:
+        raise ValueError("must be a URL without user name, password, query or fragment")
+    return text.rstrip("/")
+
+
+def _split_url(text: str) -> SplitResult | None:
+    """None for blanks and control characters, which urlsplit drops, and for a port that is no port."""
+    if not re.fullmatch(r"[\x21-\x7e]+", text):
+        return None
+    with suppress(ValueError):
+        url = urlsplit(text)
+        return url if url.port != 0 else None
+    return None
+
+
+def _check_queue_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}", text):
+        raise ValueError("must be a queue name: 1 to 80 letters, digits, - and _")
+    return text
+
+
+def _check_secret(secret: SecretStr) -> SecretStr:
+    """Keys travel in HTTP headers, and a stray line break from a file is a common accident."""
+    if not re.fullmatch(r"[\x21-\x7e]+", secret.get_secret_value()):
+        raise ValueError("must be printable ASCII text without blanks")
+    return secret
+
+
+CommaList = Annotated[tuple[Item, ...], BeforeValidator(_split_commas)]
+DistinctCommaList = Annotated[CommaList[Item], Field(min_length=1), AfterValidator(_refuse_repeats)]
+WholeNumber = Annotated[int, BeforeValidator(_refuse_bool)]
+Seconds = Annotated[float, BeforeValidator(_refuse_bool), Field(allow_inf_nan=False)]
+FilePath = Annotated[Path, BeforeValidator(_parse_path)]
+ServerUrl = Annotated[str, AfterValidator(_check_url)]
+QueueName = Annotated[str, AfterValidator(_check_queue_name)]
+SecretKey = Annotated[SecretStr, AfterValidator(_check_secret)]
