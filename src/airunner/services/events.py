@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airunner import telemetry
 from airunner.codec.events import admit_order, decode_event, encode_event
 from airunner.domain import limits
 from airunner.domain.batching import unpack
@@ -71,6 +72,7 @@ class EventService:
         key = AttemptKey(job_id=token.job_id, attempt=token.attempt)
         now = self._clock.now()
         life = await self._store.append_events(key, events, now)
+        telemetry.events_published.add(sum(e.last_sequence - e.first_sequence + 1 for e in events))
         self._workers.beat(token.job_id, now)
         self._notifier.ring(job_bell(token.job_id))
         return Published(

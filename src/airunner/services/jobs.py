@@ -6,11 +6,12 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airunner import telemetry
 from airunner.codec.events import admit_order, encode_event
 from airunner.codec.jobs import encode_execution, encode_params, merge_execution
 from airunner.domain import limits
 from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArgument, Unavailable
-from airunner.domain.job import ExecutionConfig, mint_job_id
+from airunner.domain.job import ExecutionConfig, JobState, mint_job_id
 from airunner.domain.lifecycle import held
 from airunner.domain.token import TaskToken
 from airunner.services.api import DequeuedJob, HeldJob
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from airunner.domain.clock import Clock
     from airunner.domain.event import EncodedEvent, Event
-    from airunner.domain.job import Job, JobState
+    from airunner.domain.job import Job
     from airunner.domain.token import TokenSigner
     from airunner.services.api import (
         CompleteRequest,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from airunner.services.notifier import Notifier
     from airunner.services.workers import WorkerRegistry
     from airunner.stores.base import Enqueued, JobPage, JobQuery, JobStore, QueueStats
+
+_STATE_LABELS = {state: {"state": state.name.lower()} for state in JobState}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,7 @@ class JobService:
             except AirunnerError as error:
                 prepared.append(error)
         accepted = [job for job in prepared if isinstance(job, NewJob)]
+        telemetry.jobs_enqueued.add(len(accepted))
         stored = iter(
             await self._store.enqueue_jobs(accepted, max_queued=self._rules.max_queued) if accepted else ()
         )
@@ -101,6 +105,9 @@ class JobService:
         self._workers.asked(demand.worker_id, demand.instance_id, demand.queues, self._clock.now())
         jobs = await self._dispatcher.dequeue(demand, wait_seconds)
         self._workers.took(demand.worker_id, [job.job_id for job in jobs])
+        if jobs:
+            telemetry.jobs_dequeued.add(len(jobs))
+            telemetry.jobs_redelivered.add(sum(job.attempt > 1 for job in jobs))
         return [DequeuedJob(job=job, task_token=self._token(job)) for job in jobs]
 
     def hand_back(self, jobs: Sequence[DequeuedJob]) -> None:
@@ -159,6 +166,7 @@ class JobService:
             outcome = next(ended) if isinstance(entry, Completion) else entry
             if isinstance(entry, Completion) and not isinstance(outcome, AirunnerError):
                 self._over(entry.key.job_id)
+                telemetry.jobs_completed.add(1, _STATE_LABELS[outcome.state])
             outcomes.append(outcome if isinstance(outcome, AirunnerError) else outcome.state)
         return outcomes
 
@@ -181,6 +189,7 @@ class JobService:
             events=events,
         )
         life = await self._store.release_job(release, self._clock.now())
+        telemetry.jobs_released.add(1)
         self._over(token.job_id)
         return life.state
 

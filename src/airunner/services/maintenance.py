@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from airunner.services.workers import WorkerRegistry
     from airunner.stores.base import JobStore, Retention
 
+_PASSES_MISSED = 4
 _log = structlog.get_logger("airunner.maintenance")
 
 
@@ -37,7 +38,12 @@ class Maintenance:
         self._workers = workers
         self._retention = retention
         self._interval_seconds = interval_seconds
-        self.last_pass_at = clock.now()
+        self._last_pass_at = clock.now()
+
+    @property
+    def alive(self) -> bool:
+        """Whether passes come as often as they should, give or take a few."""
+        return self._clock.now() - self._last_pass_at <= self._interval_seconds * 1000 * _PASSES_MISSED
 
     async def run(self) -> None:
         """Go on until cancelled; a pass that fails is tried again with the next."""
@@ -65,4 +71,4 @@ class Maintenance:
                     purged_jobs=upkeep.purged_jobs,
                     purged_events=upkeep.purged_events,
                 )
-        self.last_pass_at = self._clock.now()
+        self._last_pass_at = self._clock.now()

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from airunner.domain.errors import Unavailable
 from airunner.services.attention import Attention
 from airunner.services.dispatcher import Dispatcher
 from airunner.services.events import EventService
@@ -71,6 +72,7 @@ class Platform:
             interval_seconds=rules.maintenance_interval_seconds,
         )
         self._upkeep: asyncio.Task[None] | None = None
+        self._stopping = False
 
     async def __aenter__(self) -> Self:
         """Open the store and begin its upkeep."""
@@ -87,8 +89,15 @@ class Platform:
                 await self._upkeep
         await self.store.close()
 
+    async def check(self) -> None:
+        """Raise if the platform cannot serve."""
+        if self._stopping:
+            raise Unavailable("the server is shutting down")
+        await self.store.check()
+
     async def stop(self) -> None:
         """Let streams and long polls end at once; everything else goes on."""
+        self._stopping = True
         self.jobs.stop()
         self.events.stop()
         self.notifier.ring_all()

@@ -1,0 +1,1 @@
+"""The services on the Connect protocol."""

@@ -1,0 +1,133 @@
+"""The one table between our errors and Connect codes, in both directions."""
+
+from __future__ import annotations
+
+from contextlib import aclosing, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import structlog
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+from protobuf.wkt import Any as AnyMessage
+
+from airunner.codec.gen.job.v1 import job_pb2 as pb
+from airunner.domain import errors
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+
+    from connectrpc.request import RequestContext
+
+    Context = RequestContext[Any, Any]
+
+REQ = TypeVar("REQ")
+RES = TypeVar("RES")
+_log = structlog.get_logger("airunner.rpc")
+
+_CODES: dict[type[errors.AirunnerError], Code] = {
+    errors.InvalidArgument: Code.INVALID_ARGUMENT,
+    errors.NotFound: Code.NOT_FOUND,
+    errors.FailedPrecondition: Code.FAILED_PRECONDITION,
+    errors.AlreadyExists: Code.ALREADY_EXISTS,
+    errors.SequenceMismatch: Code.OUT_OF_RANGE,
+    errors.ResourceExhausted: Code.RESOURCE_EXHAUSTED,
+    errors.Unavailable: Code.UNAVAILABLE,
+    errors.DeadlineExceeded: Code.DEADLINE_EXCEEDED,
+    errors.Unauthenticated: Code.UNAUTHENTICATED,
+    errors.PermissionDenied: Code.PERMISSION_DENIED,
+    errors.InternalError: Code.INTERNAL,
+}
+_ERRORS = {code: kind for kind, code in _CODES.items() if kind is not errors.SequenceMismatch}
+_DETAIL_URL = f"type.googleapis.com/{pb.SequenceMismatch.DESCRIPTOR.full_name}"
+
+
+def code_of(error: errors.AirunnerError) -> Code:
+    """Return the code of an error: that of its class, or of the nearest class above."""
+    return next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
+
+
+def to_connect(error: errors.AirunnerError) -> ConnectError:
+    """Return an error as the wire carries it."""
+    details = []
+    if isinstance(error, errors.SequenceMismatch):
+        detail = pb.SequenceMismatch(expected_sequence=error.expected)
+        # The library packs details with another protobuf runtime than ours, so this one is packed by hand.
+        details.append(AnyMessage(type_url=_DETAIL_URL, value=detail.SerializeToString()))
+    return ConnectError(code_of(error), error.text, details)
+
+
+def from_connect(error: ConnectError) -> errors.AirunnerError:
+    """Return an error of ours for one that came over the wire."""
+    if error.code is Code.OUT_OF_RANGE:
+        for detail in error.details:
+            if detail.type_name == pb.SequenceMismatch.DESCRIPTOR.full_name:
+                said = pb.SequenceMismatch.FromString(detail.message_bytes)
+                return _mismatch(said.expected_sequence, error.message)
+    return _ERRORS.get(error.code, errors.InternalError)(error.message)
+
+
+def to_entry(error: errors.AirunnerError) -> pb.EntryError:
+    """Return the error of one entry of a batch."""
+    expected = error.expected if isinstance(error, errors.SequenceMismatch) else 0
+    return pb.EntryError(code=code_of(error).value, message=error.text, expected_sequence=expected)
+
+
+def from_entry(entry: pb.EntryError) -> errors.AirunnerError:
+    """Return the error of one entry of a batch."""
+    if entry.expected_sequence:
+        return _mismatch(entry.expected_sequence, entry.message)
+    return _ERRORS.get(Code(entry.code), errors.InternalError)(entry.message)
+
+
+def is_cancellation(error: ConnectError) -> bool:
+    """Tell whether an error of the library stands for a cancelled task."""
+    return error.code is Code.CANCELED
+
+
+class ErrorInterceptor:
+    """Lets our errors out with their codes, and nothing else: no traceback, path or SQL reaches a client."""
+
+    async def intercept_unary(
+        self, call_next: Callable[[REQ, Context], Awaitable[RES]], request: REQ, ctx: Context
+    ) -> RES:
+        """Map the errors of a unary call."""
+        with _outward(ctx):
+            return await call_next(request, ctx)
+
+    async def intercept_client_stream(
+        self,
+        call_next: Callable[[AsyncIterator[REQ], Context], Awaitable[RES]],
+        request: AsyncIterator[REQ],
+        ctx: Context,
+    ) -> RES:
+        """Map the errors of a client stream."""
+        with _outward(ctx):
+            return await call_next(request, ctx)
+
+    async def intercept_server_stream(
+        self, call_next: Callable[[REQ, Context], AsyncIterator[RES]], request: REQ, ctx: Context
+    ) -> AsyncIterator[RES]:
+        """Map the errors of a server stream; what its handler holds is let go as soon as it ends."""
+        with _outward(ctx):
+            async with aclosing(cast("AsyncGenerator[RES, None]", call_next(request, ctx))) as stream:
+                async for message in stream:
+                    yield message
+
+
+@contextmanager
+def _outward(ctx: Context) -> Iterator[None]:
+    try:
+        yield
+    except ConnectError:
+        raise
+    except errors.AirunnerError as error:
+        raise to_connect(error) from None
+    except Exception as error:  # noqa: BLE001  whatever it is, the caller only learns that it happened
+        _log.error("rpc.failed", method=ctx.method.name, exc_info=error)
+        raise to_connect(errors.InternalError()) from None
+
+
+def _mismatch(expected: int, message: str) -> errors.SequenceMismatch:
+    error = errors.SequenceMismatch(expected, 0)
+    error.args = (message,)
+    return error

@@ -1,0 +1,74 @@
+"""The ASGI application: both services, health, metrics, and the guard in front of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airunner.codec.gen.job.v1.job_connect import (
+    JobEventsServiceASGIApplication,
+    JobServiceASGIApplication,
+)
+from airunner.rpc.auth import Authenticator, AuthInterceptor
+from airunner.rpc.errors import ErrorInterceptor
+from airunner.rpc.events import JobEventsServiceHandler
+from airunner.rpc.jobs import JobServiceHandler
+from airunner.server.guard import LoopbackGuard
+from airunner.server.pages import build_pages
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection
+
+    from airunner.services.platform import Platform
+
+    Scope = dict[str, Any]
+    Receive = Callable[[], Awaitable[dict[str, Any]]]
+    Send = Callable[[dict[str, Any]], Awaitable[None]]
+    AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+SERVICES = ("jobs", "events")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppOptions:
+    """What the operator decides about the server."""
+
+    services: Collection[str] = SERVICES
+    no_auth: bool = False
+    max_message_bytes: int = 4 * 1024 * 1024
+
+
+def build_app(platform: Platform, options: AppOptions) -> AsgiApp:
+    """Return the application of a platform that is open already."""
+    authenticator = None if options.no_auth else Authenticator(platform.store, platform.clock)
+    interceptors = (AuthInterceptor(authenticator), ErrorInterceptor())
+    routes: dict[str, Any] = {}
+    if "jobs" in options.services:
+        jobs = JobServiceASGIApplication(
+            JobServiceHandler(platform.jobs, platform.clock),
+            interceptors=interceptors,
+            read_max_bytes=options.max_message_bytes,
+        )
+        routes[jobs.path] = jobs
+    if "events" in options.services:
+        events = JobEventsServiceASGIApplication(
+            JobEventsServiceHandler(platform.events, platform.clock),
+            interceptors=interceptors,
+            read_max_bytes=options.max_message_bytes,
+        )
+        routes[events.path] = events
+    app: AsgiApp = _Router(routes, build_pages(platform))
+    return LoopbackGuard(app) if options.no_auth else app
+
+
+class _Router:
+    """Sends a request to the service that its path names, and everything else to the pages."""
+
+    def __init__(self, services: dict[str, AsgiApp], pages: AsgiApp) -> None:
+        self._services = services
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        prefix = path[: path.rfind("/")] if scope["type"] == "http" else ""
+        await self._services.get(prefix, self._pages)(scope, receive, send)

@@ -1,0 +1,41 @@
+"""The plain routes: health, readiness, metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from airunner.domain.errors import AirunnerError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from airunner.services.platform import Platform
+
+
+def build_pages(platform: Platform) -> Any:
+    """Return the routes of a platform."""
+
+    async def healthz(_: Request) -> Response:
+        """The loops make progress."""
+        healthy = platform.maintenance.alive
+        return JSONResponse({"status": "ok" if healthy else "stuck"}, 200 if healthy else 503)
+
+    async def readyz(_: Request) -> Response:
+        """The store answers, and we are not about to go."""
+        try:
+            await platform.check()
+        except AirunnerError as error:
+            return JSONResponse({"status": "unavailable", "reason": error.text}, 503)
+        return JSONResponse({"status": "ok"})
+
+    async def metrics(_: Request) -> Response:
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    return Starlette(
+        routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+    )

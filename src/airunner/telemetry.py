@@ -1,0 +1,61 @@
+"""Logs and metrics. Without `set_up`, both cost next to nothing and go nowhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+import structlog
+from opentelemetry import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_meter = metrics.get_meter("airunner")
+
+jobs_enqueued = _meter.create_counter("airunner.jobs.enqueued", description="Jobs that were added")
+jobs_dequeued = _meter.create_counter("airunner.jobs.dequeued", description="Attempts that were begun")
+jobs_redelivered = _meter.create_counter(
+    "airunner.jobs.redelivered", description="Attempts beyond the first of their job"
+)
+jobs_completed = _meter.create_counter("airunner.jobs.completed", description="Jobs that ended, by state")
+jobs_released = _meter.create_counter("airunner.jobs.released", description="Attempts that were given back")
+events_published = _meter.create_counter("airunner.events.published", description="Events that were stored")
+
+
+def gauge_streams(count: Callable[[], int]) -> None:
+    """Have the number of open streams observed."""
+
+    def observe(_: metrics.CallbackOptions) -> Iterable[metrics.Observation]:
+        yield metrics.Observation(count())
+
+    _meter.create_observable_gauge("airunner.streams.active", [observe], description="Open event streams")
+
+
+def set_up_metrics() -> None:
+    """Have metrics collected for /metrics. Once for a process."""
+    from opentelemetry.exporter.prometheus import PrometheusMetricReader
+    from opentelemetry.sdk.metrics import MeterProvider
+
+    metrics.set_meter_provider(MeterProvider(metric_readers=[PrometheusMetricReader()]))
+
+
+def set_up_logs(level: str, style: str = "auto") -> None:
+    """Write logs to standard error: for people on a terminal, as JSON otherwise."""
+    people = style == "console" or (style == "auto" and sys.stderr.isatty())
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer() if people else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
