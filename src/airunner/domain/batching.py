@@ -72,7 +72,8 @@ class Batcher:
         self._bytes = 0
         self._due_at: int | None = None
         self._last_flush = 0
-        self._lines_since_flush = 0
+        self._counted_since: int | None = None
+        self._counted_lines = 0
         self._interval_ms = config.flush_interval_seconds * 1000
         self.watched = False
 
@@ -184,14 +185,16 @@ class Batcher:
         return self._interval_ms
 
     def _grow_interval(self, lines: int, now: int) -> None:
-        """Stretch the interval of an unwatched job that prints little."""
-        self._lines_since_flush += lines
-        base = self._config.flush_interval_seconds * 1000
-        if now - self._last_flush < base:
+        """Stretch the interval of an unwatched job once it is known to print little."""
+        if self._counted_since is None:
+            self._counted_since = now
+        self._counted_lines += lines
+        base, elapsed = self._config.flush_interval_seconds * 1000, now - self._counted_since
+        if elapsed < base:
             return
-        rate = self._lines_since_flush * 1000 / (now - self._last_flush)
+        rate = self._counted_lines * 1000 / elapsed
         self._interval_ms = max(base, _QUIET_INTERVAL_MS) if rate < _QUIET_LINES_PER_SECOND else base
-        self._lines_since_flush = 0
+        self._counted_since, self._counted_lines = now, 0
 
 
 def unpack(event: Event, *, not_before: int = 0) -> list[Event]:

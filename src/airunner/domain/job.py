@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -213,8 +212,8 @@ class Job:
 
 def mint_job_id(now: int) -> str:
     """Return a new UUIDv7: its order is that of its making, to the millisecond."""
-    bits = int.from_bytes(os.urandom(10), "big")
-    value = (now & 0xFFFF_FFFF_FFFF) << 80 | bits
-    value = value & ~(0xF << 76) | (0x7 << 76)
-    value = value & ~(0x3 << 62) | (0x2 << 62)
-    return str(uuid.UUID(int=value))
+    # 48 bits of time, the version, 12 random bits, the variant, 62 random bits; by hand since it is hot.
+    random = os.urandom(10).hex()
+    variant = "89ab"[int(random[3], 16) & 3]
+    time = f"{now & 0xFFFF_FFFF_FFFF:012x}"
+    return f"{time[:8]}-{time[8:]}-7{random[:3]}-{variant}{random[4:7]}-{random[7:19]}"

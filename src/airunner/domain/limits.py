@@ -33,6 +33,7 @@ MAX_NAME_BYTES = 256
 # The year 9999: what a timestamp of the contract can hold.
 MAX_INSTANT = 253_402_300_799_999
 
+_CANONICAL_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
@@ -45,6 +46,8 @@ def check_queue(name: str, field: str = "queue") -> str:
 
 def check_uuid(text: str, field: str) -> str:
     """Return a UUID in its canonical spelling."""
+    if _CANONICAL_UUID.fullmatch(text):
+        return text
     try:
         return str(uuid.UUID(text)) if len(text) in (32, 36) else _refuse_uuid(field)
     except ValueError:

@@ -93,11 +93,12 @@ class JobService:
             except AirunnerError as error:
                 prepared.append(error)
         accepted = [job for job in prepared if isinstance(job, NewJob)]
-        telemetry.jobs_enqueued.add(len(accepted))
         stored = iter(
             await self._store.enqueue_jobs(accepted, max_queued=self._rules.max_queued) if accepted else ()
         )
-        return [next(stored) if isinstance(job, NewJob) else job for job in prepared]
+        outcomes = [next(stored) if isinstance(job, NewJob) else job for job in prepared]
+        telemetry.jobs_enqueued.add(sum(map(_is_new, prepared, outcomes)))
+        return outcomes
 
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
         """Claim jobs; wait for the first ones if there are none."""
@@ -348,6 +349,10 @@ class JobService:
             raise Unavailable("the server is shutting down")
 
 
+def _is_new(asked: NewJob | AirunnerError, outcome: Enqueued | AirunnerError) -> bool:
+    return not isinstance(outcome, AirunnerError) and getattr(asked, "job_id", "") == outcome.job_id
+
+
 def _key(token: TaskToken) -> AttemptKey:
     return AttemptKey(job_id=token.job_id, attempt=token.attempt)
 
@@ -357,5 +362,5 @@ def _encoded(events: Sequence[Event]) -> list[EncodedEvent]:
 
 
 def _digest(*parts: bytes) -> bytes:
-    # Each part with its length, so that no two lists of parts look alike.
-    return hashlib.sha256(b"".join(b"%d:%b" % (len(part), part) for part in parts)).digest()
+    # The lengths first, so that no two lists of parts look alike.
+    return hashlib.sha256(b"%a" % [len(part) for part in parts] + b"".join(parts)).digest()

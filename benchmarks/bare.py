@@ -1,0 +1,91 @@
+"""The limits: bare sqlite3 on the same schema and disk."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from pathlib import Path
+
+from airunner.codec.events import encode_event
+from airunner.codec.jobs import encode_params
+from airunner.domain.batching import Batcher
+from airunner.domain.event import EncodedEvent, StreamType
+from airunner.domain.job import BatchingConfig, ExecutionConfig, JobParams, mint_job_id
+from airunner.stores.base import NewJob
+from airunner.stores.sqlite import rows
+from airunner.stores.sqlite.schema import connect, migrate
+
+PARAMS = JobParams(command="make", args=("test",), environment={"CI": "true"}, owner="bench")
+LINE = b"2026-01-01T00:00:00Z build: compiling module number 12345 of the example project ok\n"
+
+
+def new_job(queue: str = "default", now: int = 1_700_000_000_000) -> NewJob:
+    """A job as the server would store it."""
+    return NewJob(
+        job_id=mint_job_id(now),
+        queue=queue,
+        principal="anonymous",
+        request_id=str(uuid.uuid4()),
+        fingerprint=os.urandom(32),
+        params=PARAMS,
+        params_bytes=encode_params(PARAMS),
+        execution=ExecutionConfig(),
+        max_attempts=3,
+        created_at=now,
+        due_at=now,
+    )
+
+
+def batches(lines: int, size: int = 50) -> list[EncodedEvent]:
+    """A job's output as stored batches."""
+    batcher = Batcher(BatchingConfig(max_batch_size=size))
+    flushes = batcher.add_output([LINE] * lines, StreamType.STDOUT, 1_700_000_000_000)
+    flushes += batcher.close(1_700_000_000_000)
+    return [encode_event(event) for flush in flushes for event in flush.events]
+
+
+def insert_rate(directory: Path, count: int, per_commit: int) -> float:
+    """Jobs per second that bare sqlite3 inserts, so many a commit."""
+    values = [rows.new_job_row(new_job()) for _ in range(count)]
+    connection = connect(directory / f"bare-{uuid.uuid4()}.db")
+    migrate(connection)
+    began = time.perf_counter()
+    for start in range(0, count, per_commit):
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany(rows.INSERT_JOB, values[start : start + per_commit])
+        connection.execute("COMMIT")
+    elapsed = time.perf_counter() - began
+    connection.close()
+    return count / elapsed
+
+
+def batch_commit_rate(directory: Path, count: int) -> float:
+    """Lines per second that bare sqlite3 stores when it commits each batch of 50."""
+    stored = batches(count * 50)
+    connection = connect(directory / f"bare-{uuid.uuid4()}.db")
+    migrate(connection)
+    began = time.perf_counter()
+    for event in stored:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(rows.INSERT_EVENT, rows.event_values(1, event, 0))
+        connection.execute("COMMIT")
+    elapsed = time.perf_counter() - began
+    connection.close()
+    return count * 50 / elapsed
+
+
+def commit_seconds(directory: Path, count: int) -> list[float]:
+    """How long each of so many single-row commits takes."""
+    values = [rows.new_job_row(new_job()) for _ in range(count)]
+    connection = connect(directory / f"bare-{uuid.uuid4()}.db")
+    migrate(connection)
+    took = []
+    for value in values:
+        began = time.perf_counter()
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(rows.INSERT_JOB, value)
+        connection.execute("COMMIT")
+        took.append(time.perf_counter() - began)
+    connection.close()
+    return took

@@ -1,0 +1,120 @@
+"""What every benchmark needs: a server in a process of its own, a clock, and a row for the table."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from airunner.codec.gen.job.v1 import job_pb2 as pb
+from airunner.codec.gen.job.v1.job_connect import JobEventsServiceClient, JobServiceClient
+
+T = TypeVar("T")
+ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One promise, and what was measured for it."""
+
+    name: str
+    measured: str
+    limit: str
+    ratio: float
+    goal: str
+    met: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A running server and clients for it."""
+
+    jobs: JobServiceClient
+    events: JobEventsServiceClient
+    pid: int
+    directory: Path
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A folder beside the project, so that every measurement uses the same disk."""
+    with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path(__file__).resolve().parent.parent) as name:
+        yield Path(name)
+
+
+@asynccontextmanager
+async def server() -> AsyncIterator[Service]:
+    """A server on SQLite in a process of its own."""
+    with folder() as directory:
+        port = _free_port()
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "airunner.cli.main", "server", "--no-auth"),
+                *("--listen", f"127.0.0.1:{port}", "--data-dir", str(directory / "data")),
+            ],
+            stderr=subprocess.DEVNULL,
+        )
+        url = f"http://127.0.0.1:{port}"
+        jobs = JobServiceClient(url, send_compression=None, accept_compression=[])
+        events = JobEventsServiceClient(url, send_compression=None, accept_compression=[])
+        try:
+            await _until_ready(jobs)
+            yield Service(jobs, events, process.pid, directory / "data")
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def best(rates: list[float]) -> float:
+    """The best round: what the machine does when nobody disturbs it."""
+    return max(rates)
+
+
+def median(values: list[float]) -> float:
+    """The middle value."""
+    return sorted(values)[len(values) // 2]
+
+
+async def rate(requests: Sequence[T], concurrency: int, call: Callable[[T], Awaitable[object]]) -> float:
+    """Make a call for each request from so many tasks; return calls per second."""
+    waiting = iter(requests)
+
+    async def lane() -> None:
+        for request in waiting:
+            await call(request)
+
+    began = time.perf_counter()
+    await asyncio.gather(*(lane() for _ in range(concurrency)))
+    return len(requests) / (time.perf_counter() - began)
+
+
+def resident_bytes(pid: int) -> int:
+    """The resident memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def _until_ready(jobs: JobServiceClient) -> None:
+    for _ in range(200):
+        try:
+            await jobs.list_workers(pb.ListWorkersRequest(), timeout_ms=1000)
+            return
+        except Exception:  # noqa: BLE001  not up yet
+            await asyncio.sleep(0.05)
+    raise RuntimeError("the server did not come up")

@@ -1,0 +1,192 @@
+"""What goes through the RPC: enqueueing, dispatch, publishing, memory."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+
+from airunner.codec.events import event_to_pb
+from airunner.codec.gen.job.v1 import job_pb2 as pb
+from airunner.codec.jobs import params_to_pb
+from airunner.domain.batching import Batcher
+from airunner.domain.event import StreamType
+from airunner.domain.job import BatchingConfig
+from benchmarks import bare
+from benchmarks.harness import ROUNDS, Row, Service, best, folder, median, rate, resident_bytes, server
+
+_PARAMS = params_to_pb(bare.PARAMS)
+
+
+async def run() -> list[Row]:
+    """All of them, each with its limit measured in the same minute."""
+    return [
+        await batched_enqueue(),
+        await concurrent_enqueue(),
+        await publishing(),
+        await dispatch(),
+        await memory(),
+    ]
+
+
+async def batched_enqueue() -> Row:
+    """EnqueueJobs with 100 a call against bare inserts at 50 rows a commit."""
+    jobs = 20_000
+    measured, limit = [], []
+    async with server() as service:
+        with folder() as directory:
+            for _ in range(ROUNDS):
+                limit.append(bare.insert_rate(directory, jobs, 50))
+                requests = [_requests(100) for _ in range(jobs // 100)]
+                measured.append(100 * await rate(requests, 4, service.jobs.enqueue_jobs))
+    ratio = best(measured) / best(limit)
+    return Row(
+        name="batched enqueue, 100 a call",
+        measured=f"{best(measured):,.0f} jobs/s",
+        limit=f"{best(limit):,.0f} rows/s, bare sqlite3 at 50 a commit",
+        ratio=ratio,
+        goal=">= 0.25",
+        met=ratio >= 0.25,
+    )
+
+
+async def concurrent_enqueue() -> Row:
+    """32 concurrent EnqueueJob calls against unary calls that store nothing."""
+    calls = 6_000
+    measured, limit = [], []
+    async with server() as service:
+        nothing = pb.ListWorkersRequest()
+        for _ in range(ROUNDS):
+            limit.append(await rate([nothing] * calls, 32, service.jobs.list_workers))
+            requests = [_request() for _ in range(calls)]
+            measured.append(await rate(requests, 32, service.jobs.enqueue_job))
+    ratio = best(measured) / best(limit)
+    return Row(
+        name="32 concurrent single enqueues",
+        measured=f"{best(measured):,.0f} calls/s",
+        limit=f"{best(limit):,.0f} bare unary calls/s",
+        ratio=ratio,
+        goal=">= 0.40",
+        met=ratio >= 0.40,
+    )
+
+
+async def publishing() -> Row:
+    """Eight publishers with batches of 50 lines against bare commits of each batch."""
+    batches_each, publishers = 300, 8
+    measured, limit = [], []
+    async with server() as service:
+        with folder() as directory:
+            for _ in range(ROUNDS):
+                limit.append(bare.batch_commit_rate(directory, 1_000))
+                tokens = [await _held_job(service) for _ in range(publishers)]
+                requests = [_publish_requests(token, batches_each) for token in tokens]
+                began = time.perf_counter()
+                await asyncio.gather(*(_publish(service, mine) for mine in requests))
+                measured.append(publishers * batches_each * 50 / (time.perf_counter() - began))
+    ratio = best(measured) / best(limit)
+    return Row(
+        name="lines published by 8, 50 a batch",
+        measured=f"{best(measured):,.0f} lines/s",
+        limit=f"{best(limit):,.0f} lines/s, bare sqlite3 committing each batch",
+        ratio=ratio,
+        goal=">= 0.35",
+        met=ratio >= 0.35,
+    )
+
+
+async def dispatch() -> Row:
+    """From enqueue to the job in a waiting worker's hands, against one bare call and two bare commits."""
+    rounds = []
+    async with server() as service:
+        with folder() as directory:
+            for _ in range(ROUNDS):
+                calls = [await _timed(service.jobs.list_workers(pb.ListWorkersRequest())) for _ in range(300)]
+                commits = bare.commit_seconds(directory, 300)
+                limit = median(calls) + 2 * median(commits)
+                took = median([await _dispatch_once(service) for _ in range(200)])
+                rounds.append((took / limit, took, limit))
+    ratio, took, limit = min(rounds)
+    return Row(
+        name="idle dispatch, p50",
+        measured=f"{took * 1000:.2f} ms",
+        limit=f"{limit * 1000:.2f} ms, one bare call and two bare commits",
+        ratio=ratio,
+        goal="<= 2.5",
+        met=ratio <= 2.5,
+    )
+
+
+async def memory() -> Row:
+    """Resident growth of the server for each queued job."""
+    jobs = 50_000
+    async with server() as service:
+        await service.jobs.enqueue_jobs(_requests(100))
+        for _ in range(50):
+            await service.jobs.enqueue_jobs(_requests(100))
+        before = resident_bytes(service.pid)
+        for _ in range(jobs // 100):
+            await service.jobs.enqueue_jobs(_requests(100))
+        grown = (resident_bytes(service.pid) - before) / jobs
+    return Row(
+        name="resident memory per queued job",
+        measured=f"{grown:,.0f} bytes",
+        limit="1,024 bytes",
+        ratio=grown / 1024,
+        goal="< 1",
+        met=grown < 1024,
+    )
+
+
+def _request() -> pb.EnqueueJobRequest:
+    return pb.EnqueueJobRequest(request_id=str(uuid.uuid4()), queue="default", job_params=_PARAMS)
+
+
+def _requests(count: int) -> pb.EnqueueJobsRequest:
+    return pb.EnqueueJobsRequest(jobs=[_request() for _ in range(count)])
+
+
+async def _held_job(service: Service) -> str:
+    queue = f"q-{uuid.uuid4()}"
+    await service.jobs.enqueue_job(
+        pb.EnqueueJobRequest(request_id=str(uuid.uuid4()), queue=queue, job_params=_PARAMS)
+    )
+    answer = await service.jobs.dequeue_jobs(pb.DequeueJobsRequest(queue=queue))
+    return answer.jobs[0].task_token
+
+
+def _publish_requests(token: str, count: int) -> list[pb.PublishJobEventBatchRequest]:
+    batcher = Batcher(BatchingConfig())
+    flushes = batcher.add_output([bare.LINE] * (count * 50), StreamType.STDOUT, 1_700_000_000_000)
+    return [
+        pb.PublishJobEventBatchRequest(task_token=token, events=map(event_to_pb, flush.events))
+        for flush in flushes
+    ]
+
+
+async def _publish(service: Service, requests: list[pb.PublishJobEventBatchRequest]) -> None:
+    for request in requests:
+        await service.events.publish_job_event_batch(request)
+
+
+async def _dispatch_once(service: Service) -> float:
+    queue = f"q-{uuid.uuid4()}"
+    waiting = asyncio.create_task(
+        service.jobs.dequeue_jobs(pb.DequeueJobsRequest(queue=queue, wait_seconds=10))
+    )
+    # The wait must have reached the server: another call on the same server comes after it.
+    await service.jobs.list_workers(pb.ListWorkersRequest())
+    await service.jobs.list_workers(pb.ListWorkersRequest())
+    request = pb.EnqueueJobRequest(request_id=str(uuid.uuid4()), queue=queue, job_params=_PARAMS)
+    began = time.perf_counter()
+    enqueueing = asyncio.create_task(service.jobs.enqueue_job(request))
+    await waiting
+    took = time.perf_counter() - began
+    await enqueueing
+    return took
+
+
+async def _timed(call: object) -> float:
+    began = time.perf_counter()
+    await call  # type: ignore[misc]  # any awaitable
+    return time.perf_counter() - began
