@@ -13,6 +13,16 @@ from airunner.stores.sqlite import rows
 if TYPE_CHECKING:
     import sqlite3
 
+# From one name to the next in the index, since there are far fewer queues than jobs.
+_USED_QUEUES = """
+    WITH RECURSIVE used (name) AS (
+        SELECT min(queue) FROM jobs
+        UNION ALL
+        SELECT (SELECT min(queue) FROM jobs WHERE queue > name) FROM used WHERE name IS NOT NULL
+    )
+    SELECT name FROM used WHERE name IS NOT NULL
+"""
+
 
 def get_job(connection: sqlite3.Connection, job_id: str) -> Job:
     """Return a job, or raise JobNotFound."""
@@ -48,7 +58,7 @@ def list_jobs(connection: sqlite3.Connection, query: JobQuery) -> JobPage:
 def list_queues(connection: sqlite3.Connection) -> list[QueueStats]:
     """Return the queues that were used, by name."""
     paused = dict(connection.execute("SELECT name, paused FROM queues").fetchall())
-    names = {name for (name,) in connection.execute("SELECT DISTINCT queue FROM jobs")} | paused.keys()
+    names = {name for (name,) in connection.execute(_USED_QUEUES)} | paused.keys()
     return [_stats(connection, name, paused=bool(paused.get(name))) for name in sorted(names)]
 
 

@@ -1,0 +1,126 @@
+"""API keys: who may call what, over the wire."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+from connectrpc.errors import ConnectError
+from pyqwest import Client as HttpClient
+
+from airunner.codec.gen.job.v1 import job_pb2 as pb
+from airunner.codec.gen.job.v1.job_connect import JobServiceClient
+from airunner.domain.errors import InvalidArgument, PermissionDenied
+from airunner.rpc.auth import METHOD_SCOPES, Scope, check_scope, mint_key
+from airunner.server.asgi import AppOptions
+from airunner.services.platform import Platform
+from airunner.stores.memory import MemoryStore
+from airunner.testing.clock import ManualClock
+from airunner.testing.factories import make_platform
+from tests.support.serving import serve
+
+METHODS = [
+    (f"/job.v1.{service.name}/{method.name}", method.name)
+    for service in pb.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+]
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Platform]:
+    clock = ManualClock()
+    async with make_platform(MemoryStore(clock), clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def url(platform: Platform) -> AsyncIterator[str]:
+    async with serve(platform, AppOptions(no_auth=False)) as address:
+        yield address
+
+
+def test_every_method_has_a_rule() -> None:
+    assert {name for _, name in METHODS} == set(METHOD_SCOPES)
+
+
+@pytest.mark.parametrize(("path", "method"), METHODS)
+async def test_calls_without_a_good_key_are_refused(
+    url: str, platform: Platform, path: str, method: str
+) -> None:
+    wrong = next(scope for scope in Scope if scope not in (METHOD_SCOPES[method], Scope.ADMIN))
+    bad = {
+        "no key": ("", "unauthenticated"),
+        "not a key": ("Bearer nonsense", "unauthenticated"),
+        "unknown key": (f"Bearer {mint_key('x', [Scope.ADMIN], (), 0).text}", "unauthenticated"),
+        "altered secret": (f"Bearer {await _key(platform, [Scope.ADMIN])}x", "unauthenticated"),
+        "wrong scope": (f"Bearer {await _key(platform, [wrong])}", "permission_denied"),
+    }
+    for name, (header, code) in bad.items():
+        answer = await HttpClient().post(
+            f"{url}{path}", headers={"content-type": _content_type(method), "authorization": header}
+        )
+        assert code in bytes(answer.content).decode(), name
+
+
+async def test_a_key_with_the_scope_is_let_in_and_names_the_principal(url: str, platform: Platform) -> None:
+    request = pb.EnqueueJobRequest(
+        request_id=str(uuid.uuid4()), queue="builds", job_params=pb.JobParams(command="make")
+    )
+    ids = []
+    for name in ("ann", "ann", "bob"):
+        headers = {"authorization": f"Bearer {await _key(platform, [Scope.SUBMIT], name=name)}"}
+        ids.append((await JobServiceClient(url).enqueue_job(request, headers=headers)).job_id)
+    # Request ids are each principal's own, and two keys of one name are one principal.
+    assert ids[0] == ids[1] != ids[2]
+
+
+async def test_a_revoked_key_is_refused_a_second_later(url: str, platform: Platform) -> None:
+    text = await _key(platform, [Scope.READ])
+    headers = {"authorization": f"Bearer {text}"}
+    await JobServiceClient(url).list_queues(pb.ListQueuesRequest(), headers=headers)
+    await platform.store.revoke_key(text.split("_")[1], platform.clock.now())
+    platform.clock.advance(1)  # type: ignore[attr-defined]  # a ManualClock
+    with pytest.raises(ConnectError, match="API key"):
+        await JobServiceClient(url).list_queues(pb.ListQueuesRequest(), headers=headers)
+
+
+async def test_a_worker_key_is_bound_to_its_queues(url: str, platform: Platform) -> None:
+    headers = {"authorization": f"Bearer {await _key(platform, [Scope.WORKER], queues=['builds'])}"}
+    jobs = JobServiceClient(url)
+    await jobs.dequeue_jobs(pb.DequeueJobsRequest(queue="builds", wait_seconds=0), headers=headers)
+    for request in (
+        pb.DequeueJobsRequest(queue="other", wait_seconds=0),
+        pb.DequeueJobsRequest(queue="builds", more_queues=["other"], wait_seconds=0),
+    ):
+        with pytest.raises(ConnectError, match="not for queue other"):
+            await jobs.dequeue_jobs(request, headers=headers)
+
+
+async def test_health_needs_no_key(url: str) -> None:
+    assert (await HttpClient().get(f"{url}/healthz")).status == 200
+    assert (await HttpClient().get(f"{url}/readyz")).status == 200
+
+
+def test_a_method_without_a_rule_is_denied() -> None:
+    with pytest.raises(PermissionDenied):
+        check_scope(mint_key("x", [Scope.READ, Scope.WORKER], (), 0).key, "SomethingNew")
+
+
+def test_keys_with_unknown_scopes_or_without_a_name_are_not_made() -> None:
+    for name, scopes in (("x", ["everything"]), ("x", []), ("", ["admin"])):
+        with pytest.raises(InvalidArgument):
+            mint_key(name, scopes, (), 0)
+
+
+async def _key(
+    platform: Platform, scopes: list[Scope], *, name: str = "ann", queues: list[str] | None = None
+) -> str:
+    minted = mint_key(name, scopes, queues or (), platform.clock.now())
+    await platform.store.add_key(minted.key)
+    return minted.text
+
+
+def _content_type(method: str) -> str:
+    streaming = method.startswith("Stream") or method in ("DequeueJob", "PublishJobEvents")
+    return "application/connect+json" if streaming else "application/json"

@@ -1,0 +1,106 @@
+"""The same calls in every protocol and encoding that the contract promises."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+from connectrpc.compat import google_protobuf_json_codec
+from connectrpc.protocol import ProtocolType
+from pyqwest import Client as HttpClient
+
+from airunner.codec.events import event_to_pb
+from airunner.codec.gen.job.v1 import job_pb2 as pb
+from airunner.codec.gen.job.v1.job_connect import JobEventsServiceClient, JobServiceClient
+from airunner.domain.clock import SystemClock
+from airunner.services.platform import Platform
+from airunner.stores.memory import MemoryStore
+from airunner.testing.factories import make_batch, make_end, make_platform, make_start
+from tests.support.serving import serve
+
+PROTOCOLS = {
+    "connect binary": {"protocol": ProtocolType.CONNECT},
+    "connect JSON": {"protocol": ProtocolType.CONNECT, "codec": google_protobuf_json_codec()},
+    "gRPC-Web": {"protocol": ProtocolType.GRPC_WEB},
+}
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Platform]:
+    clock = SystemClock()
+    async with make_platform(MemoryStore(clock), clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def url(platform: Platform) -> AsyncIterator[str]:
+    async with serve(platform) as address:
+        yield address
+
+
+@pytest.mark.parametrize("options", PROTOCOLS.values(), ids=PROTOCOLS.keys())
+async def test_a_whole_job_in_every_protocol(url: str, options: dict[str, object]) -> None:
+    jobs = JobServiceClient(url, **options)  # type: ignore[arg-type]  # options of the library
+    events = JobEventsServiceClient(url, **options)  # type: ignore[arg-type]  # same
+    enqueued = await jobs.enqueue_job(_enqueue())
+    dequeued = [answer async for answer in jobs.dequeue_job(pb.DequeueJobRequest(queue="builds"))]
+    assert [answer.job.job_id for answer in dequeued] == [enqueued.job_id]
+    token = dequeued[0].task_token
+
+    batch = pb.PublishJobEventBatchRequest(task_token=token, events=map(event_to_pb, [make_start()]))
+    assert (await events.publish_job_event_batch(batch)).next_sequence == 2
+    streamed = pb.PublishJobEventsRequest(task_token=token, events=map(event_to_pb, [make_batch(2, 11)]))
+    assert (await events.publish_job_events(_stream_of(streamed))).next_sequence == 12
+    done = pb.CompleteJobRequest(
+        task_token=token,
+        job_result=pb.JobResult(job_id=enqueued.job_id, success=True, final_sequence=12),
+        events=[event_to_pb(make_end(12))],
+    )
+    assert (await jobs.complete_job(done)).state == pb.JOB_STATE_COMPLETED
+
+    request = pb.StreamJobEventsRequest(job_id=enqueued.job_id, from_sequence=5)
+    seen = [answer.event async for answer in events.stream_job_events(request)]
+    assert [event.sequence for event in seen] == list(range(5, 13))
+    assert seen[0].event_type == pb.EVENT_TYPE_OUTPUT_DATA
+    assert all(event.attempt == 1 and event.cursor for event in seen)
+
+
+async def test_unary_calls_are_plain_json_over_http(url: str) -> None:
+    body = {"requestId": str(uuid.uuid4()), "queue": "builds", "jobParams": {"command": "make"}}
+    answer = await HttpClient().post(
+        f"{url}/job.v1.JobService/EnqueueJob",
+        headers={"content-type": "application/json"},
+        content=json.dumps(body).encode(),
+    )
+    assert answer.status == 200
+    assert json.loads(bytes(answer.content))["state"] == "JOB_STATE_SCHEDULED"
+
+
+async def test_out_of_range_carries_the_expected_sequence(url: str) -> None:
+    jobs, events = JobServiceClient(url), JobEventsServiceClient(url)
+    await jobs.enqueue_job(_enqueue())
+    token = (await jobs.dequeue_jobs(pb.DequeueJobsRequest(queue="builds"))).jobs[0].task_token
+    gapped = pb.PublishJobEventBatchRequest(task_token=token, events=[event_to_pb(make_start(3))])
+    with pytest.raises(Exception, match="expected sequence 1, got 3") as refused:
+        await events.publish_job_event_batch(gapped)
+    detail = refused.value.details[0]  # type: ignore[attr-defined]  # a ConnectError
+    assert pb.SequenceMismatch.FromString(detail.message_bytes).expected_sequence == 1
+
+
+async def test_unknown_methods_and_paths_are_not_found(url: str) -> None:
+    for path in ("/job.v1.JobService/Nothing", "/job.v2.JobService/EnqueueJob", "/nothing"):
+        answer = await HttpClient().post(f"{url}{path}", content=b"")
+        assert answer.status == 404
+
+
+def _enqueue() -> pb.EnqueueJobRequest:
+    return pb.EnqueueJobRequest(
+        request_id=str(uuid.uuid4()), queue="builds", job_params=pb.JobParams(command="make")
+    )
+
+
+async def _stream_of(*messages: pb.PublishJobEventsRequest) -> AsyncIterator[pb.PublishJobEventsRequest]:
+    for message in messages:
+        yield message

@@ -1,0 +1,75 @@
+"""A real server on loopback, in the event loop of the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from airunner.client.loop_thread import LoopThread
+from airunner.domain.clock import SystemClock
+from airunner.server.asgi import AppOptions, build_app
+from airunner.services.platform import Platform
+from airunner.stores.memory import MemoryStore
+from airunner.testing.conditions import until
+from airunner.testing.factories import make_platform
+
+OPEN = AppOptions(no_auth=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    cert_file: Path
+    key_file: Path
+
+
+@asynccontextmanager
+async def serve(
+    platform: Platform, options: AppOptions = OPEN, certificate: Certificate | None = None
+) -> AsyncIterator[str]:
+    """Serve a platform that is open already; several servers may share one, like replicas a store."""
+    config = uvicorn.Config(
+        build_app(platform, options),
+        host="127.0.0.1",
+        port=0,
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        timeout_graceful_shutdown=1,
+        ssl_certfile=certificate.cert_file if certificate else None,
+        ssl_keyfile=certificate.key_file if certificate else None,
+    )
+    server = uvicorn.Server(config)
+    server.capture_signals = nullcontext  # type: ignore[method-assign,assignment]  the test's are not its own
+    serving = asyncio.create_task(server.serve())
+    try:
+        await until(lambda: server.started or serving.done())
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
+    finally:
+        await platform.stop()
+        server.should_exit = True
+        await serving
+
+
+@contextmanager
+def serve_in_thread() -> Iterator[tuple[str, Platform]]:
+    """Serve a platform in memory beside the test's own thread, which is free to block."""
+    thread = LoopThread("test-server")
+    try:
+        serving = _memory_server()
+        yield thread.run(serving.__aenter__())
+        thread.run(serving.__aexit__(None, None, None))
+    finally:
+        thread.close()
+
+
+@asynccontextmanager
+async def _memory_server() -> AsyncIterator[tuple[str, Platform]]:
+    clock = SystemClock()
+    async with make_platform(MemoryStore(clock), clock) as platform, serve(platform) as url:
+        yield url, platform
