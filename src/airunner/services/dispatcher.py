@@ -36,11 +36,6 @@ class Dispatcher:
         """How many calls wait for jobs."""
         return len(self._waiting)
 
-    @property
-    def waiting(self) -> int:
-        """How many calls wait for jobs."""
-        return len(self._waiting)
-
     async def dequeue(self, demand: Demand, wait_seconds: int) -> Sequence[Job]:
         """Claim jobs, waiting at most so long for the first; a cancelled call hands back what it got."""
         self._refuse_when_stopping()

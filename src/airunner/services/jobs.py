@@ -113,6 +113,8 @@ class JobService:
 
     def hand_back(self, jobs: Sequence[DequeuedJob]) -> None:
         """Give back claimed jobs that reached nobody."""
+        for dequeued in jobs:
+            self._workers.left(dequeued.job.job_id)
         self._dispatcher.hand_back([dequeued.job for dequeued in jobs])
 
     async def update_job(self, request: UpdateRequest) -> HeldJob:

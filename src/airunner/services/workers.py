@@ -37,9 +37,9 @@ class WorkerRegistry:
     def took(self, worker_id: str, job_ids: Sequence[str]) -> None:
         """A worker got jobs."""
         worker = self._workers.get(worker_id)
-        if worker:
-            for job_id in job_ids:
-                self.left(job_id)
+        for job_id in job_ids:
+            self.left(job_id)
+            if worker:
                 worker.job_ids[job_id] = None
                 self._holders[job_id] = worker_id
 
