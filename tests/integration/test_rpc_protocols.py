@@ -78,6 +78,17 @@ async def test_unary_calls_are_plain_json_over_http(url: str) -> None:
     assert json.loads(bytes(answer.content))["state"] == "JOB_STATE_SCHEDULED"
 
 
+@pytest.mark.parametrize(
+    "body", [b'{"state":"JOB_STATE_NONE"}', b'{"state":99}', b'{"stat":1}', b'{"page":"x"}']
+)
+async def test_misspelt_json_is_refused_and_not_passed_over(url: str, body: bytes) -> None:
+    answer = await HttpClient().post(
+        f"{url}/job.v1.JobService/ListJobs", headers={"content-type": "application/json"}, content=body
+    )
+    assert answer.status == 400
+    assert json.loads(bytes(answer.content))["code"] == "invalid_argument"
+
+
 async def test_out_of_range_carries_the_expected_sequence(url: str) -> None:
     jobs, events = JobServiceClient(url), JobEventsServiceClient(url)
     await jobs.enqueue_job(_enqueue())

@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airunner.codec.gen.job.v1.job_connect import (
-    JobEventsServiceASGIApplication,
-    JobServiceASGIApplication,
-)
-from airunner.rpc.auth import Authenticator, AuthInterceptor
-from airunner.rpc.errors import ErrorInterceptor
-from airunner.rpc.events import JobEventsServiceHandler
-from airunner.rpc.jobs import JobServiceHandler
+from airunner.rpc.application import build_services
 from airunner.server.guard import LoopbackGuard
 from airunner.server.pages import build_pages
 
@@ -40,24 +33,10 @@ class AppOptions:
 
 def build_app(platform: Platform, options: AppOptions) -> AsgiApp:
     """Return the application of a platform that is open already."""
-    authenticator = None if options.no_auth else Authenticator(platform.store, platform.clock)
-    interceptors = (AuthInterceptor(authenticator), ErrorInterceptor())
-    routes: dict[str, Any] = {}
-    if "jobs" in options.services:
-        jobs = JobServiceASGIApplication(
-            JobServiceHandler(platform.jobs, platform.clock),
-            interceptors=interceptors,
-            read_max_bytes=options.max_message_bytes,
-        )
-        routes[jobs.path] = jobs
-    if "events" in options.services:
-        events = JobEventsServiceASGIApplication(
-            JobEventsServiceHandler(platform.events, platform.clock),
-            interceptors=interceptors,
-            read_max_bytes=options.max_message_bytes,
-        )
-        routes[events.path] = events
-    app: AsgiApp = _Router(routes, build_pages(platform))
+    services = build_services(
+        platform, options.services, no_auth=options.no_auth, max_message_bytes=options.max_message_bytes
+    )
+    app: AsgiApp = _Router(services, build_pages(platform))
     return LoopbackGuard(app) if options.no_auth else app
 
 
