@@ -1,0 +1,87 @@
+"""What a consumer works on: a source of deliveries, and the rules between the two.
+
+Everything that works is a Consumer over a Source: the job worker's source is the JobService, every other
+one's is a message queue. A handler says by its end what becomes of its delivery:
+
+- it returns: the delivery is acked, with what it returned;
+- it raises PermanentFailure: the delivery is dead-lettered, with the reason attached;
+- its visibility was lost: the delivery is forgotten, nothing it did may be seen;
+- anything else: the delivery is released after the delay of the retry policy.
+
+A body that cannot be decoded, or whose type nobody handles, is dead-lettered by the source, never deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airunner.domain.errors import PermanentFailure
+
+T = TypeVar("T")
+R_contra = TypeVar("R_contra", contravariant=True)
+
+
+class Hold(Enum):
+    """What a source says about a delivery that somebody works on."""
+
+    HELD = "held"
+    CANCELLED = "cancelled"
+    """Still held, but its end is wished for; the handler decides how."""
+    LOST = "lost"
+    """Somebody else may have it: stop at once and forget it."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Delivery(Generic[T]):
+    """One body in the hands of a consumer, until it is settled or lost. Compared by identity."""
+
+    body: T
+    key: str
+    """Names it in logs."""
+    attempt: int = 1
+    """How often it was delivered, this time included; the delay before a redelivery grows with it."""
+    extend_after_seconds: float = 1.0
+    """The age at which extending begins: what is over by then costs no call."""
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once its end is wished for; the handler goes on to an end of its own."""
+    lost: bool = False
+    """Set before the handler is cancelled, when the delivery is not ours any more or will not be settled."""
+
+
+class Source(Protocol[T, R_contra]):
+    """Where deliveries come from, and where their ends are reported.
+
+    Errors of any call but `receive` and `extend` are the source's own matter: it repeats what may succeed
+    later, and gives up what cannot; an undelivered settlement only means that the visibility lapses.
+    """
+
+    async def receive(self, max_deliveries: int) -> Sequence[Delivery[T]]:
+        """Wait for deliveries, a while at most, and return up to so many; none is no error.
+
+        Cancelling the call loses nothing: what it had claimed becomes visible again.
+        """
+
+    async def extend(self, delivery: Delivery[T]) -> Hold:
+        """Extend the visibility at once, and return when that has to be done again, or there is news.
+
+        The call is the timer: whoever holds a delivery always has one of these outstanding. A source that
+        cannot be reached is no reason to give up: only one that answers so makes a delivery LOST.
+        """
+
+    async def ack(self, settlements: Sequence[tuple[Delivery[T], R_contra]]) -> None:
+        """Report deliveries that were handled, many in one call. One that was lost meanwhile is forgotten."""
+
+    async def release(self, delivery: Delivery[T], delay_seconds: float, error: str) -> None:
+        """Give a delivery back, visible after the delay.
+
+        `error` is what went wrong in the handler; empty when the consumer gives it back by itself.
+        """
+
+    async def dead_letter(self, delivery: Delivery[T], failure: PermanentFailure) -> None:
+        """Put a delivery aside for good, with the reason attached."""

@@ -1,0 +1,349 @@
+"""The one loop that receives, hands out, extends, settles and drains; see `queues.base` for the rules."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import structlog
+
+from airunner.domain.clock import wait_until
+from airunner.domain.errors import PermanentFailure, VisibilityLost
+from airunner.domain.retry import RetryPolicy
+from airunner.queues.base import Delivery, Hold, Source
+
+if TYPE_CHECKING:
+    from airunner.domain.clock import Clock
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Handler = Callable[[Delivery[T]], Coroutine[Any, Any, R]]
+
+_log = structlog.get_logger("airunner.consumer")
+
+_MOST_SETTLEMENTS: Final = 100
+_PROVIDER_POLL_MS: Final = 1_000
+_LAST_MOMENT_MS: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """How much a consumer takes on, and how it stops."""
+
+    concurrency: int | Callable[[], int] = 1
+    """How many handlers at once; a provider is asked each time, so the number may change at run time."""
+    receivers: int = 1
+    """How many receives may be outstanding at once, while there are free slots for them."""
+    max_receive: int = 100
+    """How many deliveries one receive asks for at most."""
+    max_deliveries: int | None = None
+    """After this many the consumer ends by itself."""
+    drain_seconds: float = 30.0
+    """How long handlers may go on after `stop` before they are cancelled."""
+    release_seconds: float = 20.0
+    """How long cancelled handlers and the last settlements may take before they are given up."""
+    redelivery: RetryPolicy = RetryPolicy(first_seconds=1.0, max_seconds=300.0)
+    reconnect: RetryPolicy = RetryPolicy()
+    fatal: tuple[type[Exception], ...] = ()
+    """Errors of a receive after which there is no point in going on."""
+
+
+class Consumer(Generic[T, R]):
+    """Works on what a source delivers until it is stopped.
+
+    One slow delivery delays neither the next receive nor another's settlement. Settlements are gathered
+    while one is on its way, so a busy consumer reports many in one call and an idle one reports at once.
+    """
+
+    def __init__(
+        self,
+        source: Source[T, R],
+        handler: Handler[T, R],
+        *,
+        clock: Clock,
+        options: ConsumerOptions | None = None,
+    ) -> None:
+        self._source = source
+        self._handler = handler
+        self._clock = clock
+        self._options = options or ConsumerOptions()
+        self._held: set[_Held[T, R]] = set()
+        self._finished: deque[tuple[_Held[T, R], R]] = deque()
+        self._background: set[asyncio.Task[Any]] = set()
+        self._receiving: set[asyncio.Task[Sequence[Delivery[T]]]] = set()
+        self._running = 0
+        self._asked = 0
+        self._received = 0
+        self._stopped_at: int | None = None
+        self._killed = False
+        self._change: asyncio.Future[None] | None = None
+        self._failure: Exception | None = None
+
+    async def run(self) -> None:
+        """Work until `stop` or the last of `max_deliveries`, then drain. Call it once.
+
+        After a fatal error of the source it drains too, and raises that error. Cancelling this is a stop, cancelling it again a kill; either way it raises only when all is over.
+        """
+        work = asyncio.create_task(self._work())
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self.stop()
+            try:
+                await asyncio.shield(work)
+            except asyncio.CancelledError:
+                self.kill()
+                await work
+            raise
+
+    def stop(self) -> None:
+        """Receive no more, let handlers finish for `drain_seconds`, cancel and release what is left."""
+        if self._stopped_at is None:
+            self._stopped_at = self._clock.now()
+            for receiving in self._receiving:
+                receiving.cancel()
+            self._changed()
+
+    def kill(self) -> None:
+        """Cancel all handlers at once, settle nothing more, and end."""
+        self._killed = True
+        self.stop()
+        self._changed()
+
+    async def _work(self) -> None:
+        settler = asyncio.create_task(self._settle_finished())
+        try:
+            await asyncio.gather(*(self._receive_on() for _ in range(self._options.receivers)))
+            await self._drain()
+        finally:
+            settler.cancel()
+            await asyncio.wait({settler})
+        if self._failure:
+            raise self._failure
+
+    async def _receive_on(self) -> None:
+        failures = 0
+        while not self._ending:
+            try:
+                deliveries = await self._receive() if await self._has_room() else ()
+            except self._options.fatal as error:
+                self._failure = error
+                self.stop()
+                return
+            except Exception as error:  # noqa: BLE001 - whatever goes wrong with a source, the loop goes on
+                failures += 1
+                _log.warning("receive.failed", failures=failures, error=_text(error))
+                pause_ms = _ms(self._options.reconnect.delay(failures))
+                await self._until(lambda: self._ending, self._clock.now() + pause_ms)
+                continue
+            failures = 0
+            self._begin(deliveries)
+
+    async def _has_room(self) -> bool:
+        """Wait for a free slot; False when nothing is to be received any more."""
+        poll = not isinstance(self._options.concurrency, int)
+        while not self._ending and self._room() <= 0:
+            deadline = self._clock.now() + _PROVIDER_POLL_MS if poll else None
+            await self._until(lambda: self._ending or self._room() > 0, deadline)
+        return not self._ending
+
+    def _room(self) -> int:
+        """Tell how many deliveries may be asked for now.
+
+        A slot is free when its handler has ended; but what waits for its settlement is bounded as well.
+        """
+        options = self._options
+        limit = options.concurrency if isinstance(options.concurrency, int) else options.concurrency()
+        room = min(limit - self._running, 2 * limit - len(self._held)) - self._asked
+        if options.max_deliveries is not None:
+            room = min(room, options.max_deliveries - self._received - self._asked)
+        return min(room, options.max_receive)
+
+    async def _receive(self) -> Sequence[Delivery[T]]:
+        room = self._room()
+        receiving = asyncio.ensure_future(self._source.receive(room))
+        self._asked += room
+        self._receiving.add(receiving)
+        try:
+            await asyncio.wait({receiving})
+        finally:
+            self._asked -= room
+            self._receiving.discard(receiving)
+            self._changed()
+        return () if receiving.cancelled() else receiving.result()
+
+    def _begin(self, deliveries: Sequence[Delivery[T]]) -> None:
+        self._received += len(deliveries)
+        fresh = [_Held[T, R](delivery) for delivery in deliveries]
+        self._held.update(fresh)
+        for held in fresh:
+            if self._stopped_at is None:
+                self._running += 1
+                held.task = asyncio.create_task(self._handler(held.delivery), name=held.delivery.key)
+                held.task.add_done_callback(partial(self._handled, held))
+            else:
+                self._settle(held, self._source.release(held.delivery, 0, ""))
+        if fresh:
+            # One timer for all that came together; most of them are over when it rings.
+            age_ms = _ms(min(held.delivery.extend_after_seconds for held in fresh))
+            self._clock.call_at(self._clock.now() + age_ms, lambda: self._extend(fresh))
+
+    def _extend(self, aged: Iterable[_Held[T, R]]) -> None:
+        for held in aged:
+            if held in self._held:
+                held.extender = asyncio.create_task(self._keep(held), name=f"extend {held.delivery.key}")
+
+    async def _keep(self, held: _Held[T, R]) -> None:
+        failures = 0
+        while True:
+            try:
+                hold = await self._source.extend(held.delivery)
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - an unreachable source is no reason to let go
+                failures += 1
+                _log.warning("extend.failed", key=held.delivery.key, failures=failures, error=_text(error))
+                await self._clock.sleep(self._options.reconnect.delay(failures))
+                continue
+            if hold is Hold.CANCELLED:
+                held.delivery.cancelled.set()
+            elif hold is Hold.LOST:
+                held.lose()
+                return
+
+    def _handled(self, held: _Held[T, R], task: asyncio.Task[R]) -> None:
+        """Decide what becomes of a delivery whose handler has ended, in whatever way."""
+        self._running -= 1
+        delivery = held.delivery
+        error = None if task.cancelled() else task.exception()
+        if delivery.lost or isinstance(error, VisibilityLost):
+            self._forget(held)
+        elif task.cancelled():
+            self._settle(held, self._source.release(delivery, 0, ""))
+        elif error is None:
+            held.settling = True
+            self._finished.append((held, task.result()))
+            self._changed()
+        elif isinstance(error, PermanentFailure):
+            self._settle(held, self._source.dead_letter(delivery, error))
+        else:
+            _log.warning("handler.failed", key=delivery.key, attempt=delivery.attempt, error=_text(error))
+            delay = self._options.redelivery.delay(delivery.attempt)
+            self._settle(held, self._source.release(delivery, delay, _text(error)))
+
+    async def _settle_finished(self) -> None:
+        while True:
+            await self._until(lambda: bool(self._finished))
+            count = min(len(self._finished), _MOST_SETTLEMENTS)
+            together = [self._finished.popleft() for _ in range(count)]
+            try:
+                await self._source.ack([(held.delivery, result) for held, result in together])
+            except Exception as error:  # noqa: BLE001 - their visibility lapses; others shall still be settled
+                _log.error("ack.failed", settlements=len(together), error=_text(error))
+            finally:
+                for held, _ in together:
+                    self._forget(held)
+
+    def _settle(self, held: _Held[T, R], settlement: Coroutine[Any, Any, None]) -> None:
+        """Report one delivery by itself, in a task of its own that no cancelled handler takes along."""
+        held.settling = True
+        task = asyncio.create_task(settlement)
+        self._background.add(task)
+
+        def settled(_: asyncio.Task[None]) -> None:
+            self._background.discard(task)
+            if not task.cancelled() and (error := task.exception()):
+                _log.error("settlement.failed", key=held.delivery.key, error=_text(error))
+            self._forget(held)
+
+        task.add_done_callback(settled)
+
+    def _forget(self, held: _Held[T, R]) -> None:
+        self._held.discard(held)
+        if held.extender:
+            held.extender.cancel()
+        self._changed()
+
+    async def _drain(self) -> None:
+        """See the held deliveries off: waiting, then cancelling, then giving up; extending goes on."""
+        await self._until(lambda: not self._held or self._stopped_at is not None)
+        stopped_at = self._clock.now() if self._stopped_at is None else self._stopped_at
+        if not await self._until(self._is_over, stopped_at + _ms(self._options.drain_seconds)):
+            for held in self._held:
+                held.cancel()
+            await self._until(self._is_over, self._clock.now() + _ms(self._options.release_seconds))
+        if self._held:
+            await self._abandon()
+
+    async def _abandon(self) -> None:
+        _log.warning("consumer.abandoned", keys=sorted(held.delivery.key for held in self._held))
+        for held in self._held:
+            held.delivery.lost = True
+            held.cancel()
+        for task in self._background:
+            task.cancel()
+        self._finished.clear()
+        await self._until(lambda: self._running == 0, self._clock.now() + _LAST_MOMENT_MS)
+        for held in list(self._held):
+            self._forget(held)
+
+    def _is_over(self) -> bool:
+        return self._killed or not self._held
+
+    @property
+    def _ending(self) -> bool:
+        if self._stopped_at is not None:
+            return True
+        return self._options.max_deliveries is not None and self._received >= self._options.max_deliveries
+
+    async def _until(self, condition: Callable[[], bool], deadline: int | None = None) -> bool:
+        """Wait until the condition holds, looking after every change; False if the deadline was first."""
+        while not condition():
+            if deadline is not None and self._clock.now() >= deadline:
+                return False
+            if self._change is None:
+                self._change = asyncio.get_running_loop().create_future()
+            if deadline is None:
+                await asyncio.wait({self._change})
+            else:
+                await wait_until(self._clock, deadline, self._change)
+        return True
+
+    def _changed(self) -> None:
+        change, self._change = self._change, None
+        if change and not change.done():
+            change.set_result(None)
+
+
+class _Held(Generic[T, R]):
+    """A delivery and the tasks that work on it."""
+
+    __slots__ = ("delivery", "extender", "settling", "task")
+
+    def __init__(self, delivery: Delivery[T]) -> None:
+        self.delivery = delivery
+        self.task: asyncio.Task[R] | None = None
+        self.extender: asyncio.Task[None] | None = None
+        self.settling = False
+
+    def cancel(self) -> None:
+        if self.task:
+            self.task.cancel()
+
+    def lose(self) -> None:
+        # The source also says so of what is being settled: then the settlement was quicker than its answer.
+        if not self.settling:
+            self.delivery.lost = True
+            self.cancel()
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

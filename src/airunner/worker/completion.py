@@ -1,0 +1,134 @@
+"""Reporting the ends of jobs until each is accepted, or will never be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from airunner.domain.errors import (
+    AirunnerError,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    InvalidTaskToken,
+    NotFound,
+    ResourceExhausted,
+    SequenceMismatch,
+    Unavailable,
+)
+from airunner.domain.job import JobResult, Outcome
+from airunner.worker.unpublished import event_bytes, gap_event
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airunner.domain.clock import Clock
+    from airunner.domain.job import JobState
+    from airunner.domain.retry import RetryPolicy
+    from airunner.services.api import CompleteRequest, JobsApi
+
+_log = structlog.get_logger("airunner.worker")
+
+# A message of the contract may have 4 MiB; these leave room for what is not counted.
+_CALL_BYTES: Final = 2 * 1024 * 1024
+_RESULT_OVERHEAD: Final = 1024
+
+
+class Completer:
+    """Completes jobs, many in one call, each with its own outcome.
+
+    Repeats what may succeed later for as long as it takes, so a job that is over stays over. Completions
+    that were lost (NOT_FOUND) are forgotten, and so is one that the server fails at: its visibility lapses.
+    One that the server finds incomplete is sent with a Gap in the
+    place of what it lacks, and one that it refuses is replaced by a plain failure: a job can always end.
+    """
+
+    def __init__(self, jobs: JobsApi, clock: Clock, policy: RetryPolicy) -> None:
+        self._jobs = jobs
+        self._clock = clock
+        self._policy = policy
+
+    async def complete(self, requests: Sequence[CompleteRequest]) -> None:
+        """Return when every request is settled."""
+        failures = 0
+        while requests:
+            again: list[CompleteRequest] = []
+            for call in _calls(requests):
+                again += await self._call(call)
+            requests = again
+            if again:
+                failures += 1
+                await self._clock.sleep(self._policy.delay(failures))
+
+    async def _call(self, requests: Sequence[CompleteRequest]) -> list[CompleteRequest]:
+        """Send requests; return those that are to be sent again."""
+        try:
+            outcomes = await self._jobs.complete_jobs(requests)
+        except (Unavailable, DeadlineExceeded, ResourceExhausted) as error:
+            _log.warning("complete.failed", completions=len(requests), error=error.text)
+            return list(requests)
+        except AirunnerError as error:
+            if len(requests) > 1:
+                # One of them may be at fault; the others shall not wait for it.
+                return [again for request in requests for again in await self._call([request])]
+            _log.error("complete.given_up", job_id=requests[0].job_id, error=error.text)
+            return []
+        again = (self._judge(request, outcome) for request, outcome in zip(requests, outcomes, strict=True))
+        return [request for request in again if request]
+
+    def _judge(self, request: CompleteRequest, outcome: JobState | AirunnerError) -> CompleteRequest | None:
+        """Return what to send again for a request, if anything."""
+        if not isinstance(outcome, AirunnerError):
+            return None
+        _log.warning("job.completion_refused", job_id=request.job_id, error=outcome.text)
+        match outcome:
+            case NotFound() | FailedPrecondition() | InvalidTaskToken():
+                return None
+            case SequenceMismatch(expected=expected):
+                return _with_gap(request, expected, self._clock.now())
+            case InvalidArgument():
+                return _plain_failure(request, outcome, self._clock.now())
+        return request
+
+
+def _calls(requests: Sequence[CompleteRequest]) -> list[list[CompleteRequest]]:
+    """Divide requests into calls that are not too large."""
+    calls: list[list[CompleteRequest]] = [[]]
+    room = _CALL_BYTES
+    for request in requests:
+        result = request.result
+        size = _RESULT_OVERHEAD + 4 * (len(result.output_json) + len(result.error_message))
+        size += sum(map(event_bytes, request.events))
+        if calls[-1] and size > room:
+            calls.append([])
+            room = _CALL_BYTES
+        calls[-1].append(request)
+        room -= size
+    return calls
+
+
+def _with_gap(request: CompleteRequest, expected: int, now: int) -> CompleteRequest:
+    """Put a Gap in the place of what the server lacks; where none helps, drop the check of the sequence."""
+    events = list(request.events)
+    last = events[0].sequence - 1 if events else request.result.final_sequence
+    if expected > last:
+        return replace(request, result=replace(request.result, final_sequence=0), events=())
+    timestamp = events[0].timestamp if events else now
+    gap = gap_event(expected, last, timestamp, "the server no longer has these events")
+    return replace(request, events=[gap, *events])
+
+
+def _plain_failure(request: CompleteRequest, error: AirunnerError, now: int) -> CompleteRequest | None:
+    if not request.events and not request.result.final_sequence and not request.result.output_json:
+        return None
+    result = JobResult(
+        success=False,
+        outcome=Outcome.FAILURE,
+        exit_code=request.result.exit_code or 1,
+        error_message=f"the server refused the result: {error.text[:1000]}",
+        started_at=request.result.started_at,
+        completed_at=now,
+    )
+    return replace(request, result=result, events=())

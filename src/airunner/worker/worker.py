@@ -1,0 +1,98 @@
+"""A worker, put together from its parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from airunner.domain.errors import InvalidArgument, PermissionDenied, Unauthenticated
+from airunner.queues.consumer import Consumer, ConsumerOptions
+from airunner.worker.runner import JobRunner, Surroundings
+from airunner.worker.source import JobSource, Subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from airunner.domain.clock import Clock
+    from airunner.services.api import EventsApi, JobsApi
+    from airunner.worker.attempt import Attempt, JobOutcome
+
+_log = structlog.get_logger("airunner.worker")
+
+# After their grace period stopped processes are gone; so long the last events and releases may take.
+_REPORT_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """What a worker serves, and how it stops."""
+
+    queues: tuple[str, ...] = ("default",)
+    concurrency: int = 1
+    once: bool = False
+    worker_id: str = ""
+    instance_id: str = ""
+    visibility_timeout_seconds: int = 0
+    """Zero leaves it to the server."""
+    grace_seconds: float = 10.0
+    """How long a process that was asked to end may take."""
+    drain_seconds: float = 30.0
+    """How long jobs may go on after `stop`."""
+    base_environment: Mapping[str, str] = field(default_factory=dict)
+    """What every process gets; it inherits nothing else from the worker."""
+    work_dir: Path | None = None
+
+
+class Worker:
+    """Dequeues jobs, does them and reports how they ended, over the services or a client of theirs."""
+
+    def __init__(self, jobs: JobsApi, events: EventsApi, clock: Clock, options: WorkerOptions) -> None:
+        self._options = options
+        runner = JobRunner(
+            events,
+            clock,
+            Surroundings(
+                base_environment=options.base_environment,
+                work_dir=options.work_dir,
+                grace_seconds=options.grace_seconds,
+            ),
+        )
+        subscription = Subscription(
+            queues=options.queues,
+            worker_id=options.worker_id,
+            instance_id=options.instance_id,
+            visibility_timeout_seconds=options.visibility_timeout_seconds,
+        )
+        self._consumer: Consumer[Attempt, JobOutcome] = Consumer(
+            JobSource(jobs, subscription, clock=clock),
+            runner.handle,
+            clock=clock,
+            options=ConsumerOptions(
+                concurrency=options.concurrency,
+                max_deliveries=1 if options.once else None,
+                drain_seconds=options.drain_seconds,
+                release_seconds=options.grace_seconds + _REPORT_SECONDS,
+                # A key that is not good enough does not become so by waiting.
+                fatal=(Unauthenticated, PermissionDenied, InvalidArgument),
+            ),
+        )
+
+    async def run(self) -> None:
+        """Work until stopped, or for one job with `once`; raise when the server will not have us."""
+        options = self._options
+        _log.info("worker.start", queues=options.queues, concurrency=options.concurrency)
+        await self._consumer.run()
+        _log.info("worker.end")
+
+    def stop(self) -> None:
+        """Take no more jobs, let the running ones finish for a while, give back the rest."""
+        _log.info("worker.stop", drain_seconds=self._options.drain_seconds)
+        self._consumer.stop()
+
+    def kill(self) -> None:
+        """End at once; what was running is delivered again when its visibility lapses."""
+        _log.warning("worker.kill")
+        self._consumer.kill()

@@ -1,0 +1,136 @@
+"""A worker on the real services in memory, with real processes, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from airunner.domain.clock import SystemClock
+from airunner.domain.event import Event, EventType, Output, ProcessEnd, ProcessError, StreamType
+from airunner.domain.job import Job, JobParams, Outcome
+from airunner.services.api import StreamRequest
+from airunner.services.platform import Platform
+from airunner.stores.base import Enqueued
+from airunner.stores.memory import MemoryStore
+from airunner.testing.factories import make_platform, make_request
+from airunner.worker.worker import Worker, WorkerOptions
+
+LIMIT_SECONDS = 60
+PATH = {"PATH": os.defpath}
+
+
+def when_terminated(reaction: str) -> tuple[str, ...]:
+    """A command that prints its process id, and waits for SIGTERM."""
+    script = (
+        "import os, signal, sys\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: {reaction})\n"
+        "print(os.getpid(), flush=True)\n"
+        "while True: signal.pause()"
+    )
+    return sys.executable, "-c", script
+
+
+class Calls:
+    """Passes calls on, counts them by name, and fails them while it has errors to give."""
+
+    def __init__(self, service: Any) -> None:
+        self._service = service
+        self.made: Counter[str] = Counter()
+        self.errors: dict[str, Callable[[], Exception | None]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*args: Any) -> Any:
+            self.made[name] += 1
+            error = self.errors.get(name, lambda: None)()
+            if error:
+                raise error
+            return await getattr(self._service, name)(*args)
+
+        return call
+
+
+class Bench:
+    def __init__(self, platform: Platform, tmp_path: Path, **options: Any) -> None:
+        self.platform = platform
+        self.jobs = Calls(platform.jobs)
+        self.events = Calls(platform.events)
+        self.work_dir = tmp_path / "work"
+        self.work_dir.mkdir()
+        defaults: dict[str, Any] = {
+            "queues": ("q",),
+            "base_environment": PATH,
+            "work_dir": self.work_dir,
+        }
+        options = defaults | options
+        self.worker = Worker(self.jobs, self.events, platform.clock, WorkerOptions(**options))
+        self.work = asyncio.create_task(self.worker.run())
+
+    async def submit(self, *command: str, max_attempts: int = 0, queue: str = "q", **params: Any) -> str:
+        asked = JobParams(command=command[0] if command else "", args=command[1:], **params)
+        request = make_request(queue, params=asked, max_attempts=max_attempts)
+        (enqueued,) = await self.platform.jobs.enqueue_jobs([request])
+        assert isinstance(enqueued, Enqueued), enqueued
+        return enqueued.job_id
+
+    async def end_of(self, job_id: str) -> Job:
+        job = await self.platform.jobs.get_job(job_id, wait_seconds=LIMIT_SECONDS)
+        assert job.state.terminal
+        return job
+
+    async def do(self, *command: str, **params: Any) -> Log:
+        return await self.log_of(await self.submit(*command, **params))
+
+    async def log_of(self, job_id: str) -> Log:
+        job = await self.end_of(job_id)
+        request = StreamRequest(job_id=job_id, follow=False)
+        return Log(job, [event async for event in self.platform.events.stream_events(request)])
+
+    async def first_output(self, job_id: str) -> bytes:
+        request = StreamRequest(job_id=job_id, event_filter=frozenset({EventType.OUTPUT_DATA}))
+        async for event in self.platform.events.stream_events(request):
+            if isinstance(event.data, Output):
+                return event.data.output
+        raise AssertionError("the job printed nothing")
+
+
+class Log:
+    """A finished job and its events; checks what holds for every log."""
+
+    def __init__(self, job: Job, events: Sequence[Event]) -> None:
+        assert job.result is not None
+        self.job = job
+        self.result = job.result
+        self.events = [event for event in events if event.attempt == job.attempt]
+        self.errors = [event.data.error_message for event in events if isinstance(event.data, ProcessError)]
+        assert [event.sequence for event in self.events] == list(range(1, len(self.events) + 1))
+        self.end = self.events[-1].data
+        if self.result.outcome is not Outcome.INTERRUPTED:
+            assert isinstance(self.end, ProcessEnd)
+            assert self.end.event_count == len(self.events) - 1
+            assert self.end.output_sha256 == hashlib.sha256(self.output()).digest()
+            assert self.end.exit_code == self.result.exit_code
+            assert self.result.output_sha256 == self.end.output_sha256
+            assert self.result.final_sequence == len(self.events)
+
+    def output(self, *streams: StreamType) -> bytes:
+        outputs = [event.data for event in self.events if isinstance(event.data, Output)]
+        return b"".join(out.output for out in outputs if not streams or out.stream in streams)
+
+
+@asynccontextmanager
+async def working(tmp_path: Path, **options: Any) -> AsyncIterator[Bench]:
+    clock = SystemClock()
+    async with asyncio.timeout(LIMIT_SECONDS), make_platform(MemoryStore(clock), clock) as platform:
+        bench = Bench(platform, tmp_path, **options)
+        try:
+            yield bench
+        finally:
+            bench.worker.kill()
+            await bench.work

@@ -1,0 +1,302 @@
+"""JobSource on the real services in memory; only faults of the network are made up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from airunner.domain.batching import Batcher
+from airunner.domain.errors import DeadlineExceeded, InternalError, PermanentFailure, Unavailable
+from airunner.domain.event import Event, Gap, StreamType
+from airunner.domain.job import BatchingConfig, Job, JobResult, JobState, Outcome
+from airunner.domain.retry import RetryPolicy
+from airunner.queues.base import Delivery, Hold
+from airunner.services.api import CompleteRequest, DequeueRequest, StreamRequest, UpdateRequest
+from airunner.services.platform import Platform
+from airunner.stores.memory import MemoryStore
+from airunner.testing.clock import ManualClock
+from airunner.testing.conditions import until
+from airunner.testing.factories import make_platform, make_request, make_success
+from airunner.worker.attempt import Attempt, JobOutcome
+from airunner.worker.source import JobSource, Subscription
+
+
+class Network:
+    """JobsApi over the real service: remembers requests and loses some, or their answers."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._jobs = platform.jobs
+        self.requests: dict[str, list[Any]] = defaultdict(list)
+        self.lost_requests: deque[Exception] = deque()
+        self.lost_answers: deque[Exception] = deque()
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(request: Any) -> Any:
+            self.requests[name].append(request)
+            if self.lost_requests:
+                raise self.lost_requests.popleft()
+            answer = await getattr(self._jobs, name)(request)
+            if self.lost_answers:
+                raise self.lost_answers.popleft()
+            return answer
+
+        return call
+
+
+class Bench:
+    def __init__(self, platform: Platform, clock: ManualClock, visibility: int) -> None:
+        self.platform = platform
+        self.clock = clock
+        self.network = Network(platform)
+        subscription = Subscription(
+            queues=("q", "later"), worker_id="w", instance_id="i", visibility_timeout_seconds=visibility
+        )
+        policy = RetryPolicy(first_seconds=1, jitter=0)
+        self.source = JobSource(self.network, subscription, clock=clock, policy=policy)
+
+    async def take(self, count: int = 1) -> list[Delivery[Attempt]]:
+        await self.platform.jobs.enqueue_jobs([make_request("q") for _ in range(count)])
+        return list(await self.source.receive(count))
+
+    async def job(self, delivery: Delivery[Attempt]) -> Job:
+        return await self.platform.jobs.get_job(delivery.key)
+
+    async def stored(self, delivery: Delivery[Attempt]) -> list[Event]:
+        request = StreamRequest(job_id=delivery.key, follow=False)
+        return [event async for event in self.platform.events.stream_events(request)]
+
+    async def pass_time(self, seconds: float) -> None:
+        """Move the clock once somebody waits for it."""
+        await until(lambda: self.clock.waiting > 1)  # beside the upkeep
+        self.clock.advance(seconds)
+
+
+@asynccontextmanager
+async def source(visibility: int = 0) -> AsyncIterator[Bench]:
+    clock = ManualClock()
+    async with make_platform(MemoryStore(clock), clock) as platform:
+        yield Bench(platform, clock, visibility)
+
+
+def batches(count: int, size: int = 10) -> list[Event]:
+    batcher = Batcher(BatchingConfig())
+    flushes = batcher.add_output([b"x" * size] * 50 * count, StreamType.STDOUT, 1)
+    return [event for flush in flushes for event in flush.events]
+
+
+async def test_it_dequeues_for_all_its_queues() -> None:
+    async with source(visibility=60) as bench:
+        (delivery,) = await bench.take()
+        (request,) = bench.network.requests["dequeue_jobs"]
+        assert request == DequeueRequest(
+            queue="q",
+            more_queues=("later",),
+            max_jobs=1,
+            visibility_timeout_seconds=60,
+            wait_seconds=20,
+            worker_id="w",
+            instance_id="i",
+        )
+        assert (delivery.key, delivery.attempt) == (delivery.body.job.job_id, 1)
+
+
+@pytest.mark.parametrize(("visibility", "interval"), [(300, 30), (60, 20), (7, 2), (3, 1)])
+async def test_the_heartbeat_is_the_smaller_of_the_servers_and_a_third_of_the_visibility(
+    visibility: int, interval: int
+) -> None:
+    async with source(visibility) as bench:
+        (delivery,) = await bench.take()
+        holding = asyncio.ensure_future(bench.source.extend(delivery))
+        await bench.pass_time(interval - 0.01)
+        assert not holding.done()
+        bench.clock.advance(0.01)
+        assert await holding is Hold.HELD
+        (request,) = bench.network.requests["update_job"]
+        assert request == UpdateRequest(
+            queue="q", task_token=delivery.body.task_token, wait_seconds=interval, watched=False
+        )
+
+
+async def test_a_visibility_of_a_second_is_extended_in_time() -> None:
+    async with source(visibility=1) as bench:
+        (delivery,) = await bench.take()
+        assert delivery.extend_after_seconds < 0.5
+        for _ in range(10):
+            holding = asyncio.ensure_future(bench.source.extend(delivery))
+            await bench.pass_time(0.34)
+            assert await holding is Hold.HELD
+        assert await bench.platform.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0)) == []
+
+
+async def test_who_watches_is_learnt_at_once_and_then_known() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        holding = asyncio.ensure_future(bench.source.extend(delivery))
+        await until(lambda: bench.clock.waiting > 1)
+        with bench.platform.attention.watch("somebody", delivery.key):
+            assert await holding is Hold.HELD
+            assert delivery.body.watched
+            holding = asyncio.ensure_future(bench.source.extend(delivery))
+            await bench.pass_time(1)
+            assert not holding.done()
+        assert await holding is Hold.HELD
+        assert not delivery.body.watched
+
+
+async def test_a_cancellation_is_told_once_and_heartbeats_go_on_at_their_pace() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        holding = asyncio.ensure_future(bench.source.extend(delivery))
+        await until(lambda: bench.clock.waiting > 1)
+        await bench.platform.jobs.cancel_job(delivery.key)
+        assert await holding is Hold.CANCELLED
+        delivery.cancelled.set()
+        holding = asyncio.ensure_future(bench.source.extend(delivery))
+        await bench.pass_time(29.9)
+        assert not holding.done()
+        bench.clock.advance(0.1)
+        assert await holding is Hold.HELD
+
+
+async def test_only_not_found_makes_a_job_lost() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        bench.network.lost_requests.extend([Unavailable(), DeadlineExceeded(), InternalError()])
+        holding = asyncio.ensure_future(bench.source.extend(delivery))
+        for pause in (1, 2, 4):
+            await bench.pass_time(pause)
+        await until(lambda: len(bench.network.requests["update_job"]) == 4)
+        assert not holding.done()
+        bench.clock.advance(400)
+        assert await holding is Hold.HELD
+        bench.clock.advance(400)
+        await bench.platform.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0))
+        assert await bench.source.extend(delivery) is Hold.LOST
+
+
+async def test_many_completions_are_one_call() -> None:
+    async with source() as bench:
+        taken = await bench.take(20)
+        await bench.source.ack([(delivery, JobOutcome(result=make_success())) for delivery in taken])
+        assert len(bench.network.requests["complete_jobs"]) == 1
+        assert {(await bench.job(delivery)).state for delivery in taken} == {JobState.COMPLETED}
+
+
+async def test_completions_with_much_output_are_several_calls() -> None:
+    async with source() as bench:
+        taken = await bench.take(5)
+        events = batches(16, size=1000)
+        outcome = JobOutcome(result=make_success(final_sequence=800), events=events)
+        await bench.source.ack([(delivery, outcome) for delivery in taken])
+        assert [len(call) for call in bench.network.requests["complete_jobs"]] == [2, 2, 1]
+        assert {(await bench.job(delivery)).state for delivery in taken} == {JobState.COMPLETED}
+
+
+async def test_a_completion_is_repeated_until_it_gets_through() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        bench.network.lost_requests.append(Unavailable())
+        bench.network.lost_answers.append(DeadlineExceeded())
+        outcome = JobOutcome(result=make_success(final_sequence=50), events=batches(1))
+        acking = asyncio.ensure_future(bench.source.ack([(delivery, outcome)]))
+        await bench.pass_time(1)
+        await bench.pass_time(2)
+        await acking
+        assert len(bench.network.requests["complete_jobs"]) == 3
+        assert (await bench.job(delivery)).state is JobState.COMPLETED
+        assert len(await bench.stored(delivery)) == 50
+
+
+async def test_a_lost_completion_is_forgotten_and_takes_no_other_along() -> None:
+    async with source() as bench:
+        lost, kept = await bench.take(2)
+        await bench.platform.jobs.complete_jobs(
+            [CompleteRequest(task_token=lost.body.task_token, result=_failure("another"))]
+        )
+        await bench.source.ack([(each, JobOutcome(result=make_success())) for each in (lost, kept)])
+        assert (await bench.job(lost)).state is JobState.FAILED
+        assert (await bench.job(kept)).state is JobState.COMPLETED
+        assert len(bench.network.requests["complete_jobs"]) == 1
+
+
+@pytest.mark.parametrize("carried", [0, 1])
+async def test_a_completion_with_missing_events_ends_the_job_with_a_gap(carried: int) -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        events: Sequence[Event] = batches(2)[2 - carried :]
+        outcome = JobOutcome(result=make_success(final_sequence=100), events=events)
+        acking = asyncio.ensure_future(bench.source.ack([(delivery, outcome)]))
+        await bench.pass_time(1)
+        await acking
+        stored = await bench.stored(delivery)
+        assert isinstance(stored[0].data, Gap)
+        assert (stored[0].data.first_sequence, stored[0].data.last_sequence) == (1, 100 - 50 * carried)
+        assert stored[-1].last_sequence == 100
+        assert (await bench.job(delivery)).result == outcome.result
+
+
+async def test_a_result_that_the_server_refuses_becomes_a_plain_failure() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        result = JobResult(success=True, outcome=Outcome.SUCCESS, output_json="x" * 300_000)
+        acking = asyncio.ensure_future(bench.source.ack([(delivery, JobOutcome(result=result))]))
+        await bench.pass_time(1)
+        await acking
+        ended = (await bench.job(delivery)).result
+        assert ended is not None
+        assert ended.outcome is Outcome.FAILURE
+        assert "output_json" in ended.error_message
+
+
+async def test_what_has_not_begun_is_released_without_costing_a_try() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        await bench.source.release(delivery, 0, "")
+        life = (await bench.job(delivery)).life
+        assert (life.state, life.tries_left) == (JobState.SCHEDULED, 3)
+
+
+async def test_what_has_begun_is_released_with_its_last_events() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        delivery.body.begun = True
+        delivery.body.last_events = batches(1)
+        bench.network.lost_requests.append(Unavailable())
+        releasing = asyncio.ensure_future(bench.source.release(delivery, 1.5, "broken"))
+        await bench.pass_time(1)
+        await releasing
+        life = (await bench.job(delivery)).life
+        assert (life.state, life.tries_left, life.last_error) == (JobState.SCHEDULED, 2, "broken")
+        assert life.due_at == bench.clock.now() + 2000
+        assert len(await bench.stored(delivery)) == 50
+
+
+async def test_a_lost_release_is_forgotten() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        bench.network.lost_answers.append(DeadlineExceeded())
+        releasing = asyncio.ensure_future(bench.source.release(delivery, 0, ""))
+        await bench.pass_time(1)
+        await releasing
+        assert (await bench.job(delivery)).life.handed_back == 1
+
+
+async def test_a_dead_letter_is_a_failed_job() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        delivery.body.last_events = batches(1)
+        await bench.source.dead_letter(delivery, PermanentFailure("malformed", "no such picture"))
+        job = await bench.job(delivery)
+        assert job.state is JobState.FAILED
+        assert job.result is not None
+        assert (job.result.outcome, job.result.error_message) == (Outcome.FAILURE, "no such picture")
+        assert len(await bench.stored(delivery)) == 50
+
+
+def _failure(text: str) -> JobResult:
+    return JobResult(success=False, outcome=Outcome.FAILURE, exit_code=1, error_message=text)

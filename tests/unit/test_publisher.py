@@ -1,0 +1,292 @@
+"""The Publisher on the real services in memory; only faults of the network are made up."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from airunner.domain.batching import Batcher
+from airunner.domain.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    ResourceExhausted,
+    Unavailable,
+    VisibilityLost,
+)
+from airunner.domain.event import Event, Gap, Output, OutputBatch, ProcessEnd, ProcessStart, StreamType
+from airunner.domain.retry import RetryPolicy
+from airunner.services.api import DequeueRequest, Published, StreamRequest
+from airunner.services.platform import Platform
+from airunner.stores.memory import MemoryStore
+from airunner.testing.clock import ManualClock
+from airunner.testing.conditions import until
+from airunner.testing.factories import make_platform, make_request
+from airunner.worker.attempt import Attempt
+from airunner.worker.publisher import CALL_BYTES, Publisher
+
+OUT = StreamType.STDOUT
+
+
+class Network:
+    """EventsApi over the real service: counts calls, holds them up, loses requests and answers."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self.calls: list[list[Event]] = []
+        self.lost_requests: deque[Exception] = deque()
+        self.lost_answers: deque[Exception] = deque()
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def publish_events(self, task_token: str, events: Sequence[Event]) -> Published:
+        self.calls.append(list(events))
+        await self.open.wait()
+        if self.lost_requests:
+            raise self.lost_requests.popleft()
+        answer = await self._platform.events.publish_events(task_token, events)
+        if self.lost_answers:
+            raise self.lost_answers.popleft()
+        return answer
+
+    def stream_events(self, request: StreamRequest) -> AsyncIterator[Event]:
+        return self._platform.events.stream_events(request)
+
+
+class Bench:
+    def __init__(self, platform: Platform, clock: ManualClock, attempt: Attempt) -> None:
+        self.platform = platform
+        self.clock = clock
+        self.attempt = attempt
+        self.network = Network(platform)
+        self.batcher = Batcher(attempt.job.execution.batching)
+        self.cancelled = asyncio.Event()
+        self.publisher = self.new_publisher()
+
+    def new_publisher(self, waiting_bytes: int = 8 * 1024 * 1024) -> Publisher:
+        self.publisher = Publisher(
+            self.attempt,
+            self.batcher,
+            events=self.network,
+            clock=self.clock,
+            on_cancel=self.cancelled.set,
+            policy=RetryPolicy(first_seconds=1, jitter=0),
+            waiting_bytes=waiting_bytes,
+        )
+        return self.publisher
+
+    async def stored(self) -> list[Event]:
+        request = StreamRequest(job_id=self.attempt.job.job_id, follow=False)
+        return [event async for event in self.platform.events.stream_events(request)]
+
+    async def stored_output(self) -> bytes:
+        return b"".join(event.data.output for event in await self.stored() if isinstance(event.data, Output))
+
+
+@asynccontextmanager
+async def publishing() -> AsyncIterator[Bench]:
+    clock = ManualClock()
+    async with make_platform(MemoryStore(clock), clock) as platform:
+        await platform.jobs.enqueue_jobs([make_request("q")])
+        (dequeued,) = await platform.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0))
+        bench = Bench(platform, clock, Attempt(job=dequeued.job, task_token=dequeued.task_token))
+        try:
+            yield bench
+        finally:
+            await bench.publisher.abandon()
+
+
+def lines(count: int, size: int = 10) -> list[bytes]:
+    return [b"%0*d\n" % (size - 1, number) for number in range(count)]
+
+
+async def test_a_tiny_job_needs_no_call_of_its_own() -> None:
+    async with publishing() as bench:
+        bench.publisher.add(ProcessStart(pid=1, started_at=bench.clock.now()))
+        assert bench.publisher.add_output([b"hello\n"], OUT) is None
+        remaining = await bench.publisher.finish([ProcessEnd(pid=1, exit_code=0, run_duration_ms=5)])
+        assert bench.network.calls == []
+        assert [type(event.data) for event in remaining] == [ProcessStart, OutputBatch, ProcessEnd]
+        end = remaining[-1].data
+        assert isinstance(end, ProcessEnd)
+        assert (end.event_count, end.output_sha256) == (2, hashlib.sha256(b"hello\n").digest())
+
+
+async def test_the_start_is_published_within_100_ms() -> None:
+    async with publishing() as bench:
+        bench.publisher.add(ProcessStart(pid=1, started_at=bench.clock.now()))
+        bench.clock.advance(0.099)
+        await asyncio.sleep(0)
+        assert bench.network.calls == []
+        bench.clock.advance(0.001)
+        await until(lambda: bool(bench.network.calls))
+        assert await bench.stored()
+
+
+async def test_output_goes_when_its_interval_is_over_or_a_batch_is_full() -> None:
+    async with publishing() as bench:
+        bench.publisher.add_output(lines(60), OUT)
+        await until(lambda: len(bench.network.calls) == 1)
+        assert [event.last_sequence for event in bench.network.calls[0]] == [50]
+        bench.clock.advance(5)
+        await until(lambda: len(bench.network.calls) == 2)
+        assert await bench.stored_output() == b"".join(lines(60))
+
+
+async def test_what_gathers_during_a_call_goes_in_one_call() -> None:
+    async with publishing() as bench:
+        bench.network.open.clear()
+        bench.publisher.add_output(lines(50), OUT)
+        await until(lambda: bool(bench.network.calls))
+        for _ in range(10):
+            bench.publisher.add_output(lines(50), OUT)
+        bench.network.open.set()
+        await until(lambda: len(bench.network.calls) == 2)
+        assert [len(call) for call in bench.network.calls] == [1, 10]
+
+
+async def test_no_call_is_too_large() -> None:
+    async with publishing() as bench:
+        bench.network.open.clear()
+        written = [b"x" * 60_000 + b"\n"] * 100
+        bench.publisher.add_output(written, OUT)
+        bench.network.open.set()
+        remaining = await bench.publisher.finish()
+        assert len(bench.network.calls) >= 5
+        for call in [*bench.network.calls, remaining]:
+            outputs = [
+                out for event in call if isinstance(event.data, OutputBatch) for out in event.data.outputs
+            ]
+            assert sum(len(output.output) for output in outputs) <= CALL_BYTES
+        await bench.network.publish_events(bench.attempt.task_token, remaining)
+        assert await bench.stored_output() == b"".join(written)
+
+
+@pytest.mark.parametrize("error", [Unavailable(), DeadlineExceeded(), ResourceExhausted()], ids=repr)
+async def test_it_tries_again_with_growing_pauses_until_the_server_takes_it(error: Exception) -> None:
+    async with publishing() as bench:
+        bench.network.lost_requests.extend([error] * 3)
+        bench.publisher.add_output(lines(50), OUT)
+        for tries, pause in enumerate((1, 2, 4), start=1):
+            await until(lambda: bench.clock.waiting >= 2)  # the pause, beside the upkeep
+            assert len(bench.network.calls) == tries
+            bench.clock.advance(pause)
+        await until(lambda: len(bench.network.calls) == 4)
+        assert await bench.stored_output() == b"".join(lines(50))
+
+
+async def test_a_lost_answer_repeats_nothing() -> None:
+    async with publishing() as bench:
+        bench.network.lost_answers.append(DeadlineExceeded())
+        bench.publisher.add_output(lines(50), OUT)
+        await until(lambda: bench.clock.waiting >= 2)
+        bench.publisher.add_output(lines(50), OUT)
+        bench.clock.advance(1)
+        await until(lambda: len(bench.network.calls) == 2)
+        assert await bench.publisher.finish() == []
+        assert await bench.stored_output() == b"".join(lines(50)) * 2
+
+
+async def test_it_resumes_where_the_server_says_be_it_in_the_middle_of_a_batch() -> None:
+    async with publishing() as bench:
+        bench.network.open.clear()
+        bench.publisher.add_output([*lines(50), *lines(50)], OUT)
+        await until(lambda: bool(bench.network.calls))
+        stored = [Event(sequence=1 + n, timestamp=1, data=Output(lines(50)[n])) for n in range(7)]
+        await bench.platform.events.publish_events(bench.attempt.task_token, stored)
+        bench.network.open.set()
+        await until(lambda: len(bench.network.calls) == 2)
+        assert await bench.publisher.finish() == []
+        assert bench.network.calls[1][0].sequence == 8
+        assert await bench.stored_output() == b"".join(lines(50)) * 2
+        assert [event.sequence for event in await bench.stored()] == list(range(1, 101))
+
+
+async def test_events_that_the_server_lost_become_a_gap() -> None:
+    async with publishing() as bench:
+        bench.batcher.add_output(lines(50), OUT, bench.clock.now())  # as if acknowledged, and lost since
+        bench.publisher.add_output(lines(50), OUT)
+        await until(lambda: len(bench.network.calls) == 2)
+        assert await bench.publisher.finish() == []
+        stored = await bench.stored()
+        assert isinstance(stored[0].data, Gap)
+        assert (stored[0].data.first_sequence, stored[0].data.last_sequence) == (1, 50)
+        assert await bench.stored_output() == b"".join(lines(50))
+
+
+async def test_an_event_that_the_server_refuses_becomes_a_gap_and_takes_no_other_along() -> None:
+    async with publishing() as bench:
+        bench.network.open.clear()
+        bench.publisher.add_output(lines(150), OUT)
+        bench.network.lost_requests.extend([InvalidArgument("no"), InvalidArgument("no")])
+        bench.network.open.set()
+        await until(lambda: len(bench.network.calls) >= 4)
+        assert await bench.publisher.finish() == []
+        stored = await bench.stored()
+        assert isinstance(stored[0].data, Gap)
+        assert stored[0].data.last_sequence == 50
+        assert await bench.stored_output() == b"".join(lines(150)[50:])
+
+
+async def test_too_much_waiting_pushes_back_on_the_producer() -> None:
+    async with publishing() as bench:
+        publisher = bench.new_publisher(waiting_bytes=10_000)
+        bench.network.open.clear()
+        assert publisher.add_output(lines(50, 100), OUT) is None
+        pushing_back = publisher.add_output(lines(50, 100), OUT)
+        assert pushing_back is not None
+        waiting = asyncio.ensure_future(pushing_back)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        bench.network.open.set()
+        await until(waiting.done)
+        waiting.result()
+
+
+async def test_a_superseded_attempt_is_lost() -> None:
+    async with publishing() as bench:
+        publisher = bench.new_publisher(waiting_bytes=1)
+        bench.clock.advance(301)
+        await bench.platform.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0))
+        pushing_back = publisher.add_output(lines(50), OUT)
+        assert pushing_back is not None
+        with pytest.raises(VisibilityLost):
+            await pushing_back
+        with pytest.raises(VisibilityLost):
+            publisher.add_output(lines(1), OUT)
+        with pytest.raises(VisibilityLost):
+            await publisher.finish()
+        with pytest.raises(VisibilityLost):
+            publisher.lost.result()
+
+
+async def test_a_watched_job_is_published_at_once() -> None:
+    async with publishing() as bench:
+        bench.publisher.add_output(lines(1), OUT)
+        bench.clock.advance(0.5)
+        await asyncio.sleep(0)
+        assert bench.network.calls == []
+        bench.attempt.set_watched(True)
+        await until(lambda: len(bench.network.calls) == 1)
+        assert await bench.stored_output() == lines(1)[0]
+
+
+async def test_the_answer_tells_who_watches_and_who_cancelled() -> None:
+    async with publishing() as bench:
+        stream = bench.platform.events.stream_events(StreamRequest(job_id=bench.attempt.job.job_id))
+        watching = asyncio.ensure_future(anext(stream))
+        await until(lambda: bench.platform.attention.streams > 0)
+        await bench.platform.jobs.cancel_job(bench.attempt.job.job_id)
+        bench.publisher.add_output(lines(50), OUT)
+        await until(lambda: bench.attempt.watched)
+        await until(bench.cancelled.is_set)
+        await watching
+        await stream.aclose()  # type: ignore[attr-defined] # it is a generator
+        bench.clock.advance(0.2)
+        bench.publisher.add_output(lines(1), OUT)
+        await until(lambda: len(bench.network.calls) == 2)
