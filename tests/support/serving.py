@@ -44,7 +44,8 @@ async def serve(
         ssl_keyfile=certificate.key_file if certificate else None,
     )
     server = uvicorn.Server(config)
-    server.capture_signals = nullcontext  # type: ignore[method-assign,assignment]  the test's are not its own
+    # The signals of the test are not the server's.
+    server.capture_signals = nullcontext  # type: ignore[method-assign,assignment]
     serving = asyncio.create_task(server.serve())
     try:
         await until(lambda: server.started or serving.done())

@@ -115,17 +115,23 @@ class EventService:
             self._attention.watch(current_caller.get().principal, query.job_id),
             self._notifier.listen(job_bell(query.job_id)) as bell,
         ):
+            quiet = True
             while not self._stopping:
                 noted = bell.rings
                 page = await self._store.read_events(query)
                 for event in page.events:
                     query = replace(query, after=Position(event.attempt, event.last_sequence))
                     if event.event_type in wanted:
+                        quiet = False
                         yield event
                 if len(page.events) == _PAGE:
                     continue
                 if not request.follow or _over(page.life, request.attempt):
                     return
+                if quiet:
+                    # A reader of a job that has nothing to say yet learns at once that it is connected.
+                    quiet = False
+                    yield None
                 if not await bell.wait(noted, self._clock.now() + self._poll_ms):
                     yield None
         raise Unavailable("the server is shutting down")

@@ -17,6 +17,11 @@ class ManualTimer:
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback: Callable[[], None] | None = callback
 
+    @property
+    def pending(self) -> bool:
+        """Whether the callback is still to run."""
+        return self._callback is not None
+
     def cancel(self) -> None:
         """Forget the callback."""
         self._callback = None
@@ -39,6 +44,11 @@ class ManualClock:
     def now(self) -> int:
         """Return the instant, in Unix milliseconds."""
         return self._now
+
+    @property
+    def waiting(self) -> int:
+        """How many callbacks wait for the clock: every call that waits for something has one."""
+        return sum(timer.pending for _, _, timer in self._timers)
 
     def call_at(self, when: int, callback: Callable[[], None]) -> ManualTimer:
         """Run `callback` when the clock reaches `when`; what is past runs with the next turn of the loop."""

@@ -1,0 +1,164 @@
+"""AsyncClient: everything that can be asked of airunner, and what makes it handy."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from airunner.client.entries import only
+from airunner.client.monitor import SILENCE_SECONDS, MonitorOptions
+from airunner.client.wire_client import WireClient
+from airunner.domain import limits
+from airunner.domain.errors import DeadlineExceeded
+from airunner.domain.job import JobParams
+from airunner.services.api import DequeueRequest, EnqueueRequest, StreamRequest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+
+    from airunner.client.monitor import ConnectionState
+    from airunner.domain.event import Event, EventType
+    from airunner.domain.job import ExecutionConfig, Job, JobState
+    from airunner.services.api import CompleteRequest, DequeuedJob
+    from airunner.stores.base import Enqueued
+
+DEFAULT_QUEUE = "default"
+
+
+class StreamOptions(TypedDict, total=False):
+    """Which events to watch; see StreamRequest."""
+
+    from_sequence: int
+    from_timestamp: int
+    event_filter: frozenset[EventType]
+    attempt: int
+    cursor: str
+    follow: bool
+
+
+class AsyncClient(WireClient):
+    """The client for people: WireClient, with defaults, single calls and ways to wait."""
+
+    async def enqueue(
+        self,
+        params: JobParams,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        request_id: str = "",
+        delay_seconds: int = 0,
+        max_attempts: int = 0,
+        execution: ExecutionConfig | None = None,
+    ) -> Enqueued:
+        """Add one job. The same `request_id` always gives the same job; without one, one is minted."""
+        request = EnqueueRequest(
+            request_id=request_id or str(uuid.uuid4()),
+            queue=queue,
+            params=params,
+            delay_seconds=delay_seconds,
+            max_attempts=max_attempts,
+            execution=execution,
+        )
+        return only(await self.enqueue_jobs([request]))
+
+    async def dequeue(
+        self,
+        queue: str = DEFAULT_QUEUE,
+        *,
+        more_queues: Sequence[str] = (),
+        max_jobs: int = 1,
+        visibility_timeout_seconds: int = 0,
+        wait_seconds: int | None = None,
+        worker_id: str = "",
+        instance_id: str = "",
+    ) -> Sequence[DequeuedJob]:
+        """Claim jobs; see `dequeue_jobs`."""
+        request = DequeueRequest(
+            queue=queue,
+            more_queues=more_queues,
+            max_jobs=max_jobs,
+            visibility_timeout_seconds=visibility_timeout_seconds,
+            wait_seconds=wait_seconds,
+            worker_id=worker_id,
+            instance_id=instance_id,
+        )
+        return await self.dequeue_jobs(request)
+
+    async def complete(self, request: CompleteRequest) -> JobState:
+        """End a held job. Repeating the same completion is harmless."""
+        return only(await self.complete_jobs([request]))
+
+    async def wait_for_end(self, job_id: str, *, timeout_seconds: float | None = None) -> Job:
+        """Return a job once it has ended; DeadlineExceeded when that takes longer than the time-out."""
+        until = None if timeout_seconds is None else self._clock.now() + timeout_seconds * 1000
+        wait = limits.MAX_GET_WAIT_SECONDS
+        while True:
+            left = math.inf if until is None else max(0, until - self._clock.now()) / 1000
+            job = await self.get_job(job_id, wait_seconds=wait if left > wait else math.ceil(left))
+            if job.state.terminal:
+                return job
+            if until is not None and self._clock.now() >= until:
+                raise DeadlineExceeded(f"job {job_id} has not ended within {timeout_seconds} s")
+
+    async def run(
+        self,
+        command: str,
+        *args: str,
+        queue: str = DEFAULT_QUEUE,
+        environment: Mapping[str, str] | None = None,
+        working_directory: str = "",
+        timeout_seconds: int = 0,
+    ) -> Job:
+        """Run a command as a job and return it at its end."""
+        params = JobParams(
+            command=command,
+            args=args,
+            environment=environment or {},
+            working_directory=working_directory,
+            timeout_seconds=timeout_seconds,
+        )
+        return await self.wait_for_end((await self.enqueue(params, queue=queue)).job_id)
+
+    async def monitor(
+        self,
+        job: StreamRequest | str,
+        *,
+        on_state: Callable[[ConnectionState, str], None] | None = None,
+        give_up_seconds: float | None = None,
+        silence_seconds: float = SILENCE_SECONDS,
+        **options: Unpack[StreamOptions],
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the events of a job, by its id or by a whole request, until it ends.
+
+        Connections that break are made anew, at another server if there is one, and nothing is lost or
+        repeated; `on_state` hears of it, and `give_up_seconds` bounds the time without a server.
+        """
+        batches = self.monitor_batches(
+            job,
+            on_state=on_state,
+            give_up_seconds=give_up_seconds,
+            silence_seconds=silence_seconds,
+            **options,
+        )
+        async with aclosing(batches):
+            async for events in batches:
+                for event in events:
+                    yield event
+
+    def monitor_batches(
+        self,
+        job: StreamRequest | str,
+        *,
+        on_state: Callable[[ConnectionState, str], None] | None = None,
+        give_up_seconds: float | None = None,
+        silence_seconds: float = SILENCE_SECONDS,
+        **options: Unpack[StreamOptions],
+    ) -> AsyncGenerator[list[Event], None]:
+        """Yield the same single events as `monitor`, those of one stored batch at a time."""
+        request = StreamRequest(job_id=job) if isinstance(job, str) else job
+        how = MonitorOptions(
+            on_state=on_state, give_up_seconds=give_up_seconds, silence_seconds=silence_seconds
+        )
+        return self._watch(replace(request, **options), how)

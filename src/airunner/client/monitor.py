@@ -1,0 +1,174 @@
+"""Watching a job over connections that come and go: nothing is lost, nothing is repeated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from airunner.client.connection import ConnectionLost
+from airunner.client.messages import stream_to_pb
+from airunner.codec.events import decode_event
+from airunner.codec.gen.job.v1.job_connect import JobEventsServiceClient
+from airunner.domain.batching import unpack
+from airunner.domain.errors import AirunnerError, DeadlineExceeded, ResourceExhausted, Unavailable
+from airunner.domain.event import EncodedEvent, Event, EventType, Position
+
+if TYPE_CHECKING:
+    from airunner.client.connection import ServiceConnection
+    from airunner.codec.gen.job.v1 import job_pb2 as pb
+    from airunner.domain.job import Job
+    from airunner.services.api import StreamRequest
+
+# The server says something every 15 s, if only that it lives.
+SILENCE_SECONDS = 45.0
+_BEGINNING = Position(0, 0)
+
+
+class ConnectionState(StrEnum):
+    """What a watcher may be told about its connection."""
+
+    CONNECTED = "connected"
+    RECONNECTING = "reconnecting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorOptions:
+    """How to watch. `give_up_seconds` bounds the time without any server; None is for ever."""
+
+    on_state: Callable[[ConnectionState, str], None] | None = None
+    give_up_seconds: float | None = None
+    silence_seconds: float = SILENCE_SECONDS
+
+
+class Monitor:
+    """One watcher of one job: it yields what the server's own stream of single events would, in lists."""
+
+    def __init__(
+        self,
+        connection: ServiceConnection[JobEventsServiceClient],
+        find_job: Callable[[str], Awaitable[Job]],
+        request: StreamRequest,
+        options: MonitorOptions,
+    ) -> None:
+        self._connection = connection
+        self._find_job = find_job
+        self._request = request.validate()
+        self._options = options
+        self._state: ConnectionState | None = None
+        self._seen = False
+        self._failures = 0
+        self._away_since = 0
+
+    async def batches(self) -> AsyncGenerator[list[Event], None]:
+        """Yield the events of each stored batch, single and in order, until the server ends the stream.
+
+        A stream that breaks or falls silent is resumed after the last batch that came, here or at another
+        address. What the server refuses is raised.
+        """
+        log = _Log(self._request, await self._start())
+        self._away_since = self._connection.clock.now()
+        while True:
+            try:
+                async with aclosing(self._messages(log.resume())) as messages:
+                    async for message in messages:
+                        self._heard()
+                        if events := log.take(message):
+                            yield events
+                return
+            except (Unavailable, DeadlineExceeded, ResourceExhausted) as error:
+                await self._wait(error)
+
+    async def _start(self) -> Position:
+        """Settle once what "the current attempt" means, so that no reconnection changes it."""
+        request = self._request
+        start = Position.from_cursor(request.cursor) if request.cursor else _BEGINNING
+        if not request.from_sequence and not request.attempt:
+            return start
+        attempt = request.attempt or max(1, (await self._find_job(request.job_id)).attempt)
+        return max(start, Position(attempt, max(0, request.from_sequence - 1)))
+
+    async def _messages(
+        self, request: pb.StreamJobEventBatchesRequest
+    ) -> AsyncGenerator[pb.StreamJobEventBatchesResponse, None]:
+        method = JobEventsServiceClient.stream_job_event_batches
+        async with aclosing(self._connection.stream(method, request)) as messages:
+            while True:
+                try:
+                    # Only the wait for the server is timed, never the reader of our events.
+                    async with asyncio.timeout(self._options.silence_seconds):
+                        message = await anext(messages)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError:
+                    self._connection.leave()
+                    raise ConnectionLost("the server has fallen silent") from None
+                yield message
+
+    def _heard(self) -> None:
+        self._failures, self._away_since, self._seen = 0, 0, True
+        self._tell(ConnectionState.CONNECTED, "")
+
+    async def _wait(self, error: AirunnerError) -> None:
+        """Pause before the next connection, or raise when there shall be none."""
+        if isinstance(error, ResourceExhausted) and not self._seen:
+            # Later, it is our own broken stream that the server still counts.
+            raise error
+        now = self._connection.clock.now()
+        self._failures += 1
+        self._away_since = self._away_since or now
+        pause = self._connection.pause(self._failures)
+        limit = self._options.give_up_seconds
+        if pause is None or (limit is not None and now + pause * 1000 >= self._away_since + limit * 1000):
+            raise error
+        self._tell(ConnectionState.RECONNECTING, error.text)
+        if pause:
+            await self._connection.clock.sleep(pause)
+
+    def _tell(self, state: ConnectionState, reason: str) -> None:
+        if state is not self._state and self._options.on_state:
+            self._options.on_state(state, reason)
+        self._state = state
+
+
+class _Log:
+    """What has been read of a job, and what to ask for next."""
+
+    def __init__(self, request: StreamRequest, start: Position) -> None:
+        self._request = request
+        self._position = start
+        self._last_timestamp = 0
+
+    def resume(self) -> pb.StreamJobEventBatchesRequest:
+        """Return the request for what comes after the last batch."""
+        cursor = "" if self._position == _BEGINNING else self._position.cursor
+        return stream_to_pb(replace(self._request, from_sequence=0, cursor=cursor))
+
+    def take(self, message: pb.StreamJobEventBatchesResponse) -> list[Event]:
+        """Return the events of a message that are wanted and new; a sign of life has none."""
+        if not message.first_sequence:
+            return []
+        fresh = []
+        for event in unpack(decode_event(self._stored(message)), not_before=self._last_timestamp):
+            self._last_timestamp = max(self._last_timestamp, event.timestamp)
+            place = Position(message.attempt, event.last_sequence)
+            if place > self._position and event.timestamp >= self._request.from_timestamp:
+                fresh.append(replace(event, cursor=place.cursor))
+        self._position = max(self._position, Position(message.attempt, message.last_sequence))
+        return fresh
+
+    def _stored(self, message: pb.StreamJobEventBatchesResponse) -> EncodedEvent:
+        # The wire does not tell the time of a batch; it only matters when the batch cannot be decoded.
+        at = max(self._last_timestamp, self._request.from_timestamp)
+        return EncodedEvent(
+            first_sequence=message.first_sequence,
+            last_sequence=message.last_sequence,
+            first_timestamp=at,
+            last_timestamp=at,
+            event_type=EventType.OUTPUT_BATCH,
+            payload=message.event,
+            attempt=message.attempt,
+        )

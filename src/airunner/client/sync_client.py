@@ -1,0 +1,162 @@
+"""Client: AsyncClient for programs without an event loop."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
+from contextlib import suppress
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
+
+from airunner.client.async_client import AsyncClient
+from airunner.client.loop_thread import LoopThread
+
+if TYPE_CHECKING:
+    from airunner.domain.event import Event
+
+    Batches: TypeAlias = AsyncGenerator[list[Event], None]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Blocking(Generic[P, T]):
+    """A method of AsyncClient as a blocking one with the same arguments."""
+
+    def __init__(self, method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, client: None, owner: type[Client]) -> Self: ...
+    @overload
+    def __get__(self, client: Client, owner: type[Client]) -> Callable[P, T]: ...
+    def __get__(self, client: Client | None, owner: type[Client]) -> Self | Callable[P, T]:
+        if client is None:
+            return self
+
+        @functools.wraps(self._method)
+        def blocking(*args: P.args, **kwargs: P.kwargs) -> T:
+            return client.loop_thread.run(self._method(client.async_client, *args, **kwargs))
+
+        return blocking
+
+
+class BlockingEvents(Generic[P]):
+    """A method of AsyncClient that yields lists of events, as a plain generator of single events."""
+
+    def __init__(self, method: Callable[Concatenate[AsyncClient, P], Batches]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, client: None, owner: type[Client]) -> Self: ...
+    @overload
+    def __get__(self, client: Client, owner: type[Client]) -> Callable[P, Generator[Event, None, None]]: ...
+    def __get__(
+        self, client: Client | None, owner: type[Client]
+    ) -> Self | Callable[P, Generator[Event, None, None]]:
+        if client is None:
+            return self
+
+        @functools.wraps(self._method)
+        def events(*args: P.args, **kwargs: P.kwargs) -> Generator[Event, None, None]:
+            return _events(client, self._method(client.async_client, *args, **kwargs))
+
+        return events
+
+
+def _same_arguments(
+    _: Callable[Concatenate[AsyncClient, P], None],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Client, P], None]]:
+    return lambda initialise: initialise
+
+
+class Client:
+    """The methods of AsyncClient, each blocking until it is done; any thread may call them.
+
+    Iterators of events let go of their connection when they are closed or dropped; `contextlib.closing`
+    makes that explicit. Use the client as a context, or call `close`.
+    """
+
+    @_same_arguments(AsyncClient.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.async_client = AsyncClient(*args, **kwargs)
+        self.loop_thread = LoopThread("airunner-client")
+        self.watches: set[Batches] = set()
+        # Also at the end of the program, while the thread can still answer.
+        self._close = weakref.finalize(self, _close, self.loop_thread, self.async_client, self.watches)
+
+    def __enter__(self) -> Self:
+        """Return the client itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the client."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all connections; the client cannot be used afterwards."""
+        self._close()
+
+    enqueue = Blocking(AsyncClient.enqueue)
+    enqueue_jobs = Blocking(AsyncClient.enqueue_jobs)
+    dequeue = Blocking(AsyncClient.dequeue)
+    dequeue_jobs = Blocking(AsyncClient.dequeue_jobs)
+    update_job = Blocking(AsyncClient.update_job)
+    complete = Blocking(AsyncClient.complete)
+    complete_jobs = Blocking(AsyncClient.complete_jobs)
+    release_job = Blocking(AsyncClient.release_job)
+    get_job = Blocking(AsyncClient.get_job)
+    wait_for_end = Blocking(AsyncClient.wait_for_end)
+    run = Blocking(AsyncClient.run)
+    list_jobs = Blocking(AsyncClient.list_jobs)
+    cancel_job = Blocking(AsyncClient.cancel_job)
+    retry_job = Blocking(AsyncClient.retry_job)
+    list_queues = Blocking(AsyncClient.list_queues)
+    set_paused = Blocking(AsyncClient.set_paused)
+    list_workers = Blocking(AsyncClient.list_workers)
+    publish_events = Blocking(AsyncClient.publish_events)
+    monitor = BlockingEvents(AsyncClient.monitor_batches)
+    stream_events = BlockingEvents(AsyncClient.monitor_batches)
+
+
+def _events(client: Client, batches: Batches) -> Generator[Event, None, None]:
+    thread = client.loop_thread
+    client.watches.add(batches)
+    try:
+        # One change of threads for each stored batch, not for each event.
+        while events := thread.run(_next(batches)):
+            yield from events
+    finally:
+        client.watches.discard(batches)
+        if not thread.closed:
+            thread.run(_let_go([batches]))
+
+
+async def _next(batches: Batches) -> list[Event] | None:
+    return await anext(batches, None)
+
+
+async def _let_go(watches: Iterable[Batches]) -> None:
+    for batches in watches:
+        # One that another thread waits for ends with the loop.
+        with suppress(RuntimeError):
+            await batches.aclose()
+
+
+def _close(thread: LoopThread, client: AsyncClient, watches: set[Batches]) -> None:
+    if not thread.closed:
+        thread.run(_let_go(tuple(watches)))
+        thread.run(client.aclose())
+        thread.close()

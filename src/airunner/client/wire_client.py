@@ -1,0 +1,227 @@
+"""WireClient: the two protocols of the services, answered over the wire."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Self
+
+from airunner.client import messages
+from airunner.client.connection import CallRules, connect, make_transport, parse_servers
+from airunner.client.entries import each
+from airunner.client.monitor import Monitor, MonitorOptions
+from airunner.codec.gen.job.v1 import job_pb2 as pb
+from airunner.codec.gen.job.v1.job_connect import JobEventsServiceClient, JobServiceClient
+from airunner.codec.jobs import job_from_pb
+from airunner.domain import limits
+from airunner.domain.clock import SystemClock
+from airunner.domain.errors import AirunnerError
+from airunner.domain.retry import RetryPolicy
+from airunner.services.api import ReleaseRequest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+    from pathlib import Path
+
+    import pyqwest
+
+    from airunner.domain.clock import Clock
+    from airunner.domain.event import Event
+    from airunner.domain.job import Job, JobState
+    from airunner.services.api import (
+        CompleteRequest,
+        DequeuedJob,
+        DequeueRequest,
+        EnqueueRequest,
+        HeldJob,
+        Published,
+        StreamRequest,
+        UpdateRequest,
+        WorkerSeen,
+    )
+    from airunner.stores.base import Enqueued, JobPage, JobQuery, QueueStats
+
+DEFAULT_SERVER = "http://127.0.0.1:8080"
+_HAND_BACK_SECONDS = 2
+
+
+class WireClient:
+    """Implements JobsApi and EventsApi: domain values in and out, errors of `airunner.domain.errors`.
+
+    With several servers (a list, or a text with commas) a call goes to the next one when one cannot
+    answer. Every call may be repeated, and is, until its time-out; only a dequeue is not once it may have
+    claimed. Use as an async context, or call `aclose`.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[str] | str = DEFAULT_SERVER,
+        *,
+        events_servers: Sequence[str] | str | None = None,
+        api_key: str | None = None,
+        ca_file: str | Path | None = None,
+        timeout_seconds: float = 30,
+        clock: Clock | None = None,
+        retry: RetryPolicy | None = None,
+        transport: pyqwest.Transport | None = None,
+    ) -> None:
+        rules = CallRules(
+            clock=clock or SystemClock(),
+            api_key=api_key or "",
+            timeout_seconds=timeout_seconds,
+            retry=retry or RetryPolicy(),
+        )
+        addresses = parse_servers(servers)
+        self._clock = rules.clock
+        # A transport that was given belongs to its giver.
+        self._own_transport = make_transport(ca_file) if transport is None else None
+        shared = transport or self._own_transport
+        assert shared is not None  # noqa: S101  one of the two is there
+        self._jobs = connect(JobServiceClient, addresses, shared, rules)
+        events_addresses = parse_servers(events_servers) if events_servers else addresses
+        self._events = connect(JobEventsServiceClient, events_addresses, shared, rules)
+
+    async def __aenter__(self) -> Self:
+        """Return the client itself; it connects when it is first used."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the client."""
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Let go of all connections; the client cannot be used afterwards."""
+        transport, self._own_transport = self._own_transport, None
+        if transport is not None:
+            await transport.__aexit__(None, None, None)
+
+    async def enqueue_jobs(self, requests: Sequence[EnqueueRequest]) -> Sequence[Enqueued | AirunnerError]:
+        """Add jobs, each with its own outcome. Idempotent on (principal, request_id)."""
+        return await each(requests, messages.enqueue_to_pb, self._enqueue_one, self._enqueue_many)
+
+    async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
+        """Claim jobs; wait for the first ones if there are none. Cancelling the call hands back its jobs.
+
+        When the connection breaks while the server may have claimed, Unavailable is raised rather than
+        asking again: jobs whose answer is lost come back when their visibility lapses.
+        """
+        wait_seconds = request.wait_seconds
+        if wait_seconds is None:
+            wait_seconds = limits.DEFAULT_DEQUEUE_WAIT_SECONDS
+        reply = await self._jobs.call(
+            JobServiceClient.dequeue_jobs,
+            messages.dequeue_to_pb(request),
+            wait_seconds=wait_seconds,
+            undo=self._hand_back,
+        )
+        return [messages.dequeued_from_pb(job) for job in reply.jobs]
+
+    async def update_job(self, request: UpdateRequest) -> HeldJob:
+        """Extend the visibility of a held job; with `wait_seconds`, also wait for news."""
+        reply = await self._jobs.call(
+            JobServiceClient.update_job, messages.update_to_pb(request), wait_seconds=request.wait_seconds
+        )
+        return messages.held_from_pb(reply)
+
+    async def complete_jobs(self, requests: Sequence[CompleteRequest]) -> Sequence[JobState | AirunnerError]:
+        """End held jobs, each with its own outcome."""
+        return await each(requests, messages.complete_to_pb, self._complete_one, self._complete_many)
+
+    async def release_job(self, request: ReleaseRequest) -> JobState:
+        """Give a held job back."""
+        reply = await self._jobs.call(JobServiceClient.release_job, messages.release_to_pb(request))
+        return messages.state_from_pb(reply.state)
+
+    async def get_job(self, job_id: str, *, wait_seconds: int = 0) -> Job:
+        """Return a job; with wait_seconds, at its end or as it is by then."""
+        request = messages.get_to_pb(job_id, wait_seconds)
+        reply = await self._jobs.call(JobServiceClient.get_job, request, wait_seconds=wait_seconds)
+        return job_from_pb(reply.job)
+
+    async def list_jobs(self, query: JobQuery) -> JobPage:
+        """Return jobs, newest first."""
+        reply = await self._jobs.call(JobServiceClient.list_jobs, messages.query_to_pb(query))
+        return messages.page_from_pb(reply)
+
+    async def cancel_job(self, job_id: str) -> Job:
+        """Cancel a job; a terminal one is returned unchanged."""
+        reply = await self._jobs.call(
+            JobServiceClient.cancel_job, messages.refusing(pb.CancelJobRequest)(job_id=job_id)
+        )
+        return job_from_pb(reply.job)
+
+    async def retry_job(self, job_id: str, request_id: str = "") -> Job:
+        """Enqueue a copy of a terminal job. Idempotent on request_id; without one, one is minted."""
+        request = messages.refusing(pb.RetryJobRequest)(
+            job_id=job_id, request_id=request_id or str(uuid.uuid4())
+        )
+        return job_from_pb((await self._jobs.call(JobServiceClient.retry_job, request)).job)
+
+    async def list_queues(self) -> Sequence[QueueStats]:
+        """Return the queues that were used, by name."""
+        reply = await self._jobs.call(JobServiceClient.list_queues, pb.ListQueuesRequest())
+        return [messages.queue_from_pb(queue) for queue in reply.queues]
+
+    async def set_paused(self, queue: str, *, paused: bool) -> None:
+        """Stop or allow claims from a queue."""
+        if paused:
+            await self._jobs.call(
+                JobServiceClient.pause_queue, messages.refusing(pb.PauseQueueRequest)(queue=queue)
+            )
+        else:
+            await self._jobs.call(
+                JobServiceClient.resume_queue, messages.refusing(pb.ResumeQueueRequest)(queue=queue)
+            )
+
+    async def list_workers(self) -> Sequence[WorkerSeen]:
+        """Return the workers that were heard of lately."""
+        reply = await self._jobs.call(JobServiceClient.list_workers, pb.ListWorkersRequest())
+        return [messages.worker_from_pb(worker) for worker in reply.workers]
+
+    async def publish_events(self, task_token: str, events: Sequence[Event]) -> Published:
+        """Append events of the attempt that the token holds. May be repeated."""
+        request = messages.publish_to_pb(task_token, events)
+        reply = await self._events.call(JobEventsServiceClient.publish_job_event_batch, request)
+        return messages.published_from_pb(reply)
+
+    async def stream_events(self, request: StreamRequest) -> AsyncGenerator[Event, None]:
+        """Yield single events: what is stored, then what comes, until the job ends.
+
+        Connections that break are made anew, and nothing is lost or repeated.
+        """
+        async with aclosing(self._watch(request, MonitorOptions())) as batches:
+            async for events in batches:
+                for event in events:
+                    yield event
+
+    def _watch(self, request: StreamRequest, options: MonitorOptions) -> AsyncGenerator[list[Event], None]:
+        return Monitor(self._events, self.get_job, request, options).batches()
+
+    async def _enqueue_one(self, message: pb.EnqueueJobRequest) -> Enqueued:
+        return messages.enqueued_from_pb(await self._jobs.call(JobServiceClient.enqueue_job, message))
+
+    async def _enqueue_many(
+        self, entries: Sequence[pb.EnqueueJobRequest]
+    ) -> Sequence[Enqueued | AirunnerError]:
+        request = pb.EnqueueJobsRequest(jobs=entries)
+        reply = await self._jobs.call(JobServiceClient.enqueue_jobs, request)
+        return [messages.enqueue_outcome(outcome) for outcome in reply.outcomes]
+
+    async def _complete_one(self, message: pb.CompleteJobRequest) -> JobState:
+        reply = await self._jobs.call(JobServiceClient.complete_job, message)
+        return messages.state_from_pb(reply.state)
+
+    async def _complete_many(
+        self, entries: Sequence[pb.CompleteJobRequest]
+    ) -> Sequence[JobState | AirunnerError]:
+        request = pb.CompleteJobsRequest(completions=entries)
+        reply = await self._jobs.call(JobServiceClient.complete_jobs, request)
+        return [messages.complete_outcome(outcome) for outcome in reply.outcomes]
+
+    async def _hand_back(self, reply: pb.DequeueJobsResponse) -> None:
+        """Give back jobs that came too late; what cannot be given back lapses."""
+        with suppress(TimeoutError, AirunnerError):
+            async with asyncio.timeout(_HAND_BACK_SECONDS):
+                for job in reply.jobs:
+                    await self.release_job(ReleaseRequest(task_token=job.task_token, unstarted=True))

@@ -1,0 +1,302 @@
+"""The monitor over connections that break: what it yields is what an undisturbed stream yields."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from itertools import pairwise
+
+import pytest
+
+from airunner.client import (
+    AsyncClient,
+    CompleteRequest,
+    ConnectionState,
+    ReleaseRequest,
+    StreamOptions,
+    StreamRequest,
+)
+from airunner.domain.clock import SystemClock
+from airunner.domain.errors import InvalidArgument, NotFound, ResourceExhausted, Unavailable
+from airunner.domain.event import EncodedEvent, Event, EventType, Gap, Position
+from airunner.domain.job import JobParams
+from airunner.domain.retry import RetryPolicy
+from airunner.services.platform import Platform, PlatformRules
+from airunner.stores.base import AttemptKey
+from airunner.stores.memory import MemoryStore
+from airunner.testing.conditions import until
+from airunner.testing.factories import (
+    NEVER_SECONDS,
+    NOON,
+    make_batch,
+    make_end,
+    make_error,
+    make_line,
+    make_platform,
+    make_start,
+    make_success,
+)
+from tests.support.faulty_proxy import faulty_proxy, unused_url
+from tests.support.serving import serve
+
+QUEUE = "builds"
+IMPATIENT = RetryPolicy(first_seconds=0.001, max_seconds=0.005)
+FIRST_TRY = [make_start(), make_batch(2, 51), make_batch(52, 80), make_line(81), make_error(82)]
+SECOND_TRY = [
+    make_start(),
+    make_batch(2, 40, timestamps=[NOON + 10 * n for n in range(39)]),
+    make_batch(41, 90, at=NOON + 200, timestamps=()),
+    make_line(91, at=NOON + 3000),
+    make_batch(92, 141, at=NOON + 4000),
+    Event(
+        sequence=142,
+        timestamp=NOON + 4001,
+        data=Gap(first_sequence=142, last_sequence=150, reason="spool lost"),
+    ),
+    make_batch(151, 170, at=NOON + 5000),
+    make_end(171, at=NOON + 6000),
+]
+REQUESTS: dict[str, StreamOptions] = {
+    "all": {},
+    "mid-batch": {"from_sequence": 60},
+    "inside a gap": {"from_sequence": 145},
+    "beyond the end": {"from_sequence": 1000},
+    "first attempt": {"attempt": 1},
+    "first attempt, mid-batch": {"attempt": 1, "from_sequence": 30},
+    "cursor mid-batch": {"cursor": Position(1, 70).cursor},
+    "cursor and sequence": {"cursor": Position(2, 100).cursor, "from_sequence": 50},
+    "timestamp mid-batch": {"from_timestamp": NOON + 205},
+    "timestamp in simulated ones": {"from_timestamp": NOON + 1000, "attempt": 2},
+    "output": {"event_filter": frozenset({EventType.OUTPUT_DATA})},
+    "no output": {"event_filter": frozenset({EventType.PROCESS_START, EventType.GAP})},
+    "all conditions": {
+        "attempt": 2,
+        "from_sequence": 20,
+        "from_timestamp": NOON + 300,
+        "event_filter": frozenset({EventType.OUTPUT_BATCH, EventType.PROCESS_END}),
+    },
+    "not followed": {"follow": False},
+}
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Platform]:
+    clock = SystemClock()
+    rules = PlatformRules(max_streams_per_job=200, maintenance_interval_seconds=NEVER_SECONDS)
+    async with make_platform(MemoryStore(clock), clock, rules) as platform:
+        yield platform
+
+
+async def begin(client: AsyncClient) -> tuple[str, str]:
+    made = await client.enqueue(JobParams(command="make"), queue=QUEUE)
+    (held,) = await client.dequeue(QUEUE)
+    return made.job_id, held.task_token
+
+
+async def finish(client: AsyncClient, token: str) -> None:
+    await client.complete(CompleteRequest(task_token=token, result=make_success()))
+
+
+async def two_attempts(client: AsyncClient) -> str:
+    job_id, token = await begin(client)
+    await client.publish_events(token, FIRST_TRY)
+    await client.release_job(ReleaseRequest(task_token=token))
+    (held,) = await client.dequeue(QUEUE)
+    await client.publish_events(held.task_token, SECOND_TRY)
+    await finish(client, held.task_token)
+    return job_id
+
+
+async def undisturbed(platform: Platform, request: StreamRequest) -> list[Event]:
+    return [event async for event in platform.events.stream_events(request)]
+
+
+@pytest.mark.parametrize("options", REQUESTS.values(), ids=REQUESTS.keys())
+async def test_resets_at_random_points_change_nothing(platform: Platform, options: StreamOptions) -> None:
+    draw = random.Random(repr(options))
+    async with (
+        serve(platform) as url,
+        faulty_proxy(url) as one,
+        faulty_proxy(url) as two,
+        AsyncClient(url) as direct,
+        AsyncClient([one.url, two.url], retry=IMPATIENT) as client,
+    ):
+        request = StreamRequest(job_id=await two_attempts(direct), **options)
+        expected = await undisturbed(platform, request)
+        for _ in range(5):
+            one.answer_limit = two.answer_limit = lambda: draw.randrange(1, 3000)
+            seen = [event async for event in client.monitor(request)]
+            assert seen == expected
+        # A short answer may fit into what a connection carries; a long one breaks in each round.
+        assert len(expected) < 150 or one.resets + two.resets >= 5
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_live_job_is_followed_through_resets(platform: Platform, seed: int) -> None:
+    draw = random.Random(seed)
+    async with (
+        serve(platform) as url,
+        faulty_proxy(url) as proxy,
+        AsyncClient(url) as direct,
+        AsyncClient(proxy.url, retry=IMPATIENT) as client,
+    ):
+        job_id, token = await begin(direct)
+        seen: list[Event] = []
+
+        async def watch() -> None:
+            async for event in client.monitor(job_id, from_sequence=20):
+                seen.append(event)  # noqa: PERF401  what was seen so far is looked at
+
+        watching = asyncio.create_task(watch())
+        for first in range(1, 600, 30):
+            await direct.publish_events(token, [make_batch(first, first + 29)])
+            if draw.random() < 0.7:
+                await until(lambda: bool(seen))
+                proxy.reset_all()
+        await finish(direct, token)
+        async with asyncio.timeout(30):
+            await watching
+        assert [event.sequence for event in seen] == list(range(20, 601))
+        assert proxy.connections > 1
+
+
+async def test_the_current_attempt_is_settled_at_the_call(platform: Platform) -> None:
+    """The position asked for is beyond the first attempt; the second one is shown from its beginning."""
+    async with serve(platform) as url, AsyncClient(url) as client:
+        job_id, token = await begin(client)
+        await client.publish_events(token, [make_line(1)])
+        watching = asyncio.create_task(collect(client, StreamRequest(job_id=job_id, from_sequence=10)))
+        await until(lambda: platform.attention.streams == 1)
+        await client.release_job(ReleaseRequest(task_token=token))
+        (held,) = await client.dequeue(QUEUE)
+        await client.publish_events(held.task_token, [make_batch(1, 20)])
+        await finish(client, held.task_token)
+        assert [(event.attempt, event.sequence) for event in await watching] == [
+            (2, sequence) for sequence in range(1, 21)
+        ]
+
+
+async def test_every_cursor_resumes_after_its_event(platform: Platform) -> None:
+    async with serve(platform) as url, AsyncClient(url) as client:
+        job_id = await two_attempts(client)
+        whole = await collect(client, StreamRequest(job_id=job_id))
+        assert all(
+            Position.from_cursor(a.cursor) < Position.from_cursor(b.cursor) for a, b in pairwise(whole)
+        )
+        for index in range(0, len(whole), 37):
+            rest = await collect(client, StreamRequest(job_id=job_id, cursor=whole[index].cursor))
+            assert [event.cursor for event in rest] == [event.cursor for event in whole[index + 1 :]]
+
+
+async def test_a_batch_that_cannot_be_decoded_is_a_gap(platform: Platform) -> None:
+    async with serve(platform) as url, AsyncClient(url) as client:
+        job_id, token = await begin(client)
+        broken = EncodedEvent(
+            first_sequence=1,
+            last_sequence=50,
+            first_timestamp=NOON,
+            last_timestamp=NOON,
+            event_type=EventType.OUTPUT_BATCH,
+            payload=b"\xff\xff",
+        )
+        await platform.store.append_events(AttemptKey(job_id=job_id, attempt=1), [broken], NOON)
+        await client.publish_events(token, [make_line(51)])
+        await finish(client, token)
+        gap, line = await collect(client, StreamRequest(job_id=job_id, from_timestamp=NOON))
+        assert isinstance(gap.data, Gap)
+        assert (gap.data.first_sequence, gap.last_sequence, gap.attempt) == (1, 50, 1)
+        assert line.sequence == 51
+
+
+async def test_silence_is_a_broken_connection(platform: Platform) -> None:
+    states: list[tuple[ConnectionState, str]] = []
+    async with (
+        serve(platform) as url,
+        faulty_proxy(url) as mute,
+        faulty_proxy(url) as well,
+        AsyncClient(url) as direct,
+        AsyncClient([mute.url, well.url], retry=IMPATIENT) as client,
+    ):
+        job_id, token = await begin(direct)
+        await direct.publish_events(token, [make_line(1)])
+        stream = client.monitor(
+            job_id, silence_seconds=0.2, on_state=lambda state, reason: states.append((state, reason))
+        )
+        assert (await anext(stream)).sequence == 1
+        mute.silent = True
+        await direct.publish_events(token, [make_line(2)])
+        assert (await anext(stream)).sequence == 2
+        await stream.aclose()
+        assert well.connections == 1
+    assert [state for state, _ in states] == [
+        ConnectionState.CONNECTED,
+        ConnectionState.RECONNECTING,
+        ConnectionState.CONNECTED,
+    ]
+    assert "silent" in states[1][1]
+
+
+async def test_the_watch_is_given_up_in_time(platform: Platform) -> None:
+    async with AsyncClient(unused_url(), retry=IMPATIENT) as client:
+        with pytest.raises(Unavailable, match="cannot connect"):
+            await anext(client.monitor("0" * 32, give_up_seconds=0.05))
+
+
+async def test_the_watch_is_given_up_after_enough_tries(platform: Platform) -> None:
+    three = RetryPolicy(attempts=3, max_seconds=0.01)
+    async with (
+        serve(platform) as url,
+        faulty_proxy(url) as proxy,
+        AsyncClient(url) as direct,
+        AsyncClient(proxy.url, retry=three) as client,
+    ):
+        job_id, token = await begin(direct)
+        await direct.publish_events(token, [make_line(1)])
+        stream = client.monitor(job_id)
+        await anext(stream)
+        proxy.answer_limit = lambda: 0
+        before = proxy.connections
+        proxy.reset_all()
+        await direct.publish_events(token, [make_line(2)])
+        with pytest.raises(Unavailable, match="lost the connection"):
+            await anext(stream)
+        assert proxy.connections - before == 2
+
+
+async def test_refusals_are_raised(platform: Platform) -> None:
+    async with serve(platform) as url, AsyncClient(url) as client:
+        with pytest.raises(NotFound):
+            await anext(client.monitor("0" * 32))
+        with pytest.raises(InvalidArgument):
+            await anext(client.monitor("0" * 32, cursor="nonsense"))
+        with pytest.raises(InvalidArgument, match="from_sequence"):
+            await anext(client.monitor("0" * 32, from_sequence=-1))
+        job_id, _ = await begin(client)
+        platform.attention._max_streams = 0
+        with pytest.raises(ResourceExhausted):
+            await anext(client.monitor(job_id))
+
+
+async def test_a_stream_the_server_still_counts_does_not_end_the_watch(platform: Platform) -> None:
+    async with serve(platform) as url, faulty_proxy(url) as proxy, AsyncClient(url) as direct:
+        job_id, token = await begin(direct)
+        await direct.publish_events(token, [make_line(1)])
+        async with AsyncClient(proxy.url, retry=IMPATIENT) as client:
+            stream = client.monitor(job_id)
+            await anext(stream)
+            platform.attention._max_streams = 0
+            proxy.reset_all()
+            await direct.publish_events(token, [make_line(2)])
+            following = asyncio.create_task(anext(stream))
+            before = proxy.connections
+            await until(lambda: proxy.connections > before)
+            await until(lambda: platform.attention.streams == 0)
+            platform.attention._max_streams = 1
+            assert (await following).sequence == 2
+            await stream.aclose()
+
+
+async def collect(client: AsyncClient, request: StreamRequest) -> Sequence[Event]:
+    async with asyncio.timeout(30):
+        return [event async for event in client.stream_events(request)]

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pyqwest
+import pytest
+from connectrpc.errors import ConnectError
+
+from airunner.client.connection import (
+    CallRules,
+    ConnectionLost,
+    ServiceConnection,
+    Unreachable,
+    parse_servers,
+    translate,
+)
+from airunner.domain.errors import AirunnerError, DeadlineExceeded, InvalidArgument, NotFound, Unavailable
+from airunner.domain.retry import RetryPolicy
+from airunner.rpc.errors import to_connect
+from airunner.testing.clock import ManualClock
+from airunner.testing.conditions import until
+
+POLICY = RetryPolicy(first_seconds=1, max_seconds=4, jitter=0)
+
+
+@dataclass
+class Poll:
+    wait_seconds: int = 0
+
+
+@dataclass
+class Call:
+    server: str
+    wait_seconds: int
+    timeout_ms: int | None
+    at: int
+
+
+@dataclass
+class Script:
+    """Stands for the generated client: answers each call with the next entry of its list."""
+
+    clock: ManualClock
+    answers: list[BaseException | str]
+    calls: list[Call] = field(default_factory=list)
+
+    async def __call__(
+        self,
+        client: str,
+        request: Poll,
+        /,
+        *,
+        headers: object = None,
+        timeout_ms: int | None = None,
+    ) -> str:
+        self.calls.append(Call(client, request.wait_seconds, timeout_ms, self.clock.now()))
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(0)
+
+
+def connection(clock: ManualClock, *servers: str, retry: RetryPolicy = POLICY) -> ServiceConnection[str]:
+    return ServiceConnection({name: name for name in servers}, CallRules(clock=clock, retry=retry))
+
+
+def away(cause: BaseException | None = None) -> ConnectError:
+    error = to_connect(Unavailable("away"))
+    error.__cause__ = cause
+    return error
+
+
+async def moving(clock: ManualClock, call: asyncio.Task[str]) -> str:
+    """Let time pass whenever the call sleeps."""
+    while not call.done():
+        await asyncio.sleep(0)
+        if clock._timers:
+            clock.advance(0.5)
+    return await call
+
+
+@pytest.mark.parametrize(
+    ("cause", "meaning"),
+    [
+        (ConnectionError("a: b: refused"), Unreachable),
+        (pyqwest.ConnectTimeout("slow"), Unreachable),
+        (pyqwest.WriteError("reset"), ConnectionLost),
+        (pyqwest.ReadError("reset"), ConnectionLost),
+        (pyqwest.RemoteProtocolError("cut"), ConnectionLost),
+        (asyncio.CancelledError(), asyncio.CancelledError),
+        (RuntimeError("closed"), RuntimeError),
+    ],
+)
+def test_the_cause_tells_what_happened(cause: BaseException, meaning: type[BaseException]) -> None:
+    assert type(translate(away(cause), "http://x")) is meaning
+
+
+def test_what_the_server_says_is_kept() -> None:
+    assert type(translate(to_connect(NotFound("no")), "http://x")) is NotFound
+    assert type(translate(away(), "http://x")) is Unavailable
+    late = to_connect(DeadlineExceeded("late"))
+    late.__cause__ = TimeoutError()
+    assert type(translate(late, "http://x")) is DeadlineExceeded
+    cut = ConnectError(to_connect(AirunnerErrorStandIn()).code, "protocol error: unexpected EOF")
+    assert type(translate(cut, "http://x")) is ConnectionLost
+
+
+class AirunnerErrorStandIn(DeadlineExceeded):
+    """Any code will do: the words tell."""
+
+
+async def test_all_addresses_are_tried_before_the_first_pause(clock: ManualClock) -> None:
+    script = Script(clock, [away(), away(ConnectionError()), away(pyqwest.ReadError()), away(), "yes"])
+    service = connection(clock, "a", "b")
+    assert await moving(clock, asyncio.create_task(service.call(script, Poll()))) == "yes"
+    assert [(call.server, call.at) for call in script.calls] == [
+        ("a", 0),
+        ("b", 0),
+        ("a", 1000),
+        ("b", 1000),
+        ("a", 3000),
+    ]
+    script.answers.append("again")
+    assert await service.call(script, Poll()) == "again"
+    assert script.calls[-1].server == "a"
+
+
+async def test_the_deadline_ends_the_tries(clock: ManualClock) -> None:
+    script = Script(clock, [away()] * 100)
+    with pytest.raises(Unavailable):
+        await moving(clock, asyncio.create_task(connection(clock, "a").call(script, Poll())))
+    # Pauses of 1, 2 and then 4 s, within 30 s.
+    assert [call.at for call in script.calls] == [1000 * at for at in (0, 1, 3, 7, 11, 15, 19, 23, 27)]
+    assert [call.timeout_ms for call in script.calls] == [30_000 - call.at for call in script.calls]
+
+
+async def test_the_policy_may_end_them_sooner(clock: ManualClock) -> None:
+    script = Script(clock, [away()] * 9)
+    service = connection(clock, "a", "b", retry=RetryPolicy(attempts=1))
+    with pytest.raises(Unavailable):
+        await service.call(script, Poll())
+    assert [call.server for call in script.calls] == ["a", "b"]
+
+
+async def test_a_long_poll_that_begins_anew_waits_for_the_rest(clock: ManualClock) -> None:
+    script = Script(clock, [away(), away(), away(), "yes"])
+    service = connection(clock, "a")
+    poll = service.call(script, Poll(wait_seconds=5), wait_seconds=5)
+    await moving(clock, asyncio.create_task(poll))
+    assert [(call.at, call.wait_seconds, call.timeout_ms) for call in script.calls] == [
+        (0, 5, 35_000),
+        (1000, 4, 34_000),
+        (3000, 2, 32_000),
+        (7000, 0, 28_000),
+    ]
+
+
+@pytest.mark.parametrize("error", [NotFound("no"), InvalidArgument("no"), DeadlineExceeded("late")])
+async def test_other_errors_are_not_repeated(clock: ManualClock, error: AirunnerError) -> None:
+    script = Script(clock, [to_connect(error), "yes"])
+    service = connection(clock, "a", "b")
+    with pytest.raises(type(error)):
+        await service.call(script, Poll())
+    await service.call(script, Poll())
+    # Only a server that did not answer in time is avoided afterwards.
+    assert script.calls[1].server == ("b" if isinstance(error, DeadlineExceeded) else "a")
+
+
+async def test_a_call_that_can_be_undone_is_not_repeated_when_its_answer_is_lost(clock: ManualClock) -> None:
+    async def undo(answer: str) -> None:
+        raise AssertionError(answer)
+
+    script = Script(clock, [away(ConnectionError()), away(), away(pyqwest.ReadError()), "yes"])
+    with pytest.raises(ConnectionLost):
+        await moving(
+            clock, asyncio.create_task(connection(clock, "a", "b", "c", "d").call(script, Poll(), undo=undo))
+        )
+    assert script.answers == ["yes"]
+
+
+async def test_an_answer_that_beats_the_cancellation_is_undone(clock: ManualClock) -> None:
+    undone: list[str] = []
+    waiting = asyncio.Event()
+
+    async def stubborn(
+        client: str, request: Poll, /, *, headers: object = None, timeout_ms: object = None
+    ) -> str:
+        waiting.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "jobs"
+        return ""
+
+    async def undo(answer: str) -> None:
+        undone.append(answer)
+
+    call = asyncio.create_task(connection(clock, "a").call(stubborn, Poll(), undo=undo))
+    await until(waiting.is_set)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert undone == ["jobs"]
+
+
+def test_addresses() -> None:
+    assert parse_servers(" http://a:1/ ,https://b,http://a:1") == ("http://a:1", "https://b")
+    assert parse_servers(["http://[::1]:8080"]) == ("http://[::1]:8080",)
+
+
+@pytest.mark.parametrize(
+    "servers", ["", [], " , ", "localhost:8080", "ftp://a", "http://", "http://a:b", "http://a:0"]
+)
+def test_what_is_no_address(servers: str | list[str]) -> None:
+    with pytest.raises(InvalidArgument):
+        parse_servers(servers)
