@@ -1,27 +1,32 @@
-"""The composition root: the only module that names concrete backends."""
+"""The composition root: the only module that names concrete backends.
+
+What is built is imported when it is built, so that a client command does not load a server.
+"""
 
 from __future__ import annotations
 
 import os
 import secrets
+import socket
+import tempfile
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from airunner.domain.clock import SystemClock
-from airunner.domain.job import BatchingConfig, ExecutionConfig
+from airunner.domain.errors import FailedPrecondition
 from airunner.domain.token import TokenSigner
-from airunner.server.asgi import AppOptions
-from airunner.server.run import ServeOptions, Server
-from airunner.services.jobs import JobRules
-from airunner.services.platform import Platform, PlatformRules
-from airunner.stores.base import JobStore, Retention
-from airunner.stores.memory import MemoryStore
-from airunner.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from airunner.client import AsyncClient
     from airunner.config import Settings
     from airunner.domain.clock import Clock
+    from airunner.domain.retry import RetryPolicy
+    from airunner.server.run import Server
+    from airunner.services.platform import Platform
+    from airunner.stores.base import JobStore
+    from airunner.worker.worker import Worker
 
 _DAY_MS = 24 * 3600 * 1000
 _TOKEN_KEY_FILE = "token.key"  # noqa: S105  the name of a file
@@ -29,6 +34,9 @@ _TOKEN_KEY_FILE = "token.key"  # noqa: S105  the name of a file
 
 def build_server(settings: Settings) -> Server:
     """Return the server that the settings describe."""
+    from airunner.server.asgi import AppOptions
+    from airunner.server.run import ServeOptions, Server
+
     options = ServeOptions(
         host=settings.listen.host,
         port=settings.listen.port,
@@ -44,8 +52,49 @@ def build_server(settings: Settings) -> Server:
     return Server(build_platform(settings, SystemClock()), options)
 
 
+def build_client(settings: Settings, *, retry: RetryPolicy | None = None) -> AsyncClient:
+    """Return a client of the servers that the settings name."""
+    from airunner.client.async_client import AsyncClient
+
+    client = settings.client
+    return AsyncClient(
+        client.server,
+        events_servers=client.events_server or None,
+        api_key=client.api_key.get_secret_value() if client.api_key else None,
+        ca_file=client.ca_file,
+        timeout_seconds=client.timeout_seconds,
+        retry=retry,
+    )
+
+
+def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False) -> Worker:
+    """Return a worker over a client; its jobs inherit this process's environment but for our own part."""
+    from airunner.config import environment_for_jobs
+    from airunner.worker.worker import Worker, WorkerOptions
+
+    worker = settings.worker
+    options = WorkerOptions(
+        queues=worker.queues,
+        concurrency=worker.concurrency,
+        once=once,
+        worker_id=worker.worker_id or f"{socket.gethostname()}-{os.getpid()}",
+        instance_id=worker.instance_id,
+        visibility_timeout_seconds=worker.visibility_timeout_seconds,
+        grace_seconds=worker.grace_seconds,
+        drain_seconds=worker.drain_seconds,
+        base_environment=environment_for_jobs(),
+        work_dir=worker.work_dir,
+    )
+    return Worker(client, client, SystemClock(), options)
+
+
 def build_platform(settings: Settings, clock: Clock) -> Platform:
     """Return the services on the store that the settings name."""
+    from airunner.domain.job import BatchingConfig, ExecutionConfig
+    from airunner.services.jobs import JobRules
+    from airunner.services.platform import Platform, PlatformRules
+    from airunner.stores.base import Retention
+
     batching = settings.execution.batching
     rules = PlatformRules(
         jobs=JobRules(
@@ -76,8 +125,32 @@ def build_platform(settings: Settings, clock: Clock) -> Platform:
 def build_store(settings: Settings, clock: Clock, *, owner: bool = True) -> JobStore:
     """Return the store that the settings name; `owner=False` opens it beside a running server."""
     if settings.store.type == "memory":
+        from airunner.stores.memory import MemoryStore
+
         return MemoryStore(clock)
+    from airunner.stores.sqlite import SqliteStore
+
     return SqliteStore(settings.data_dir, clock, owner=owner)
+
+
+def open_store_beside(settings: Settings, *, must_exist: bool = False) -> JobStore:
+    """Return the durable store of the settings for a tool, whether or not a server runs on it."""
+    from airunner.stores.sqlite.store import DATABASE
+
+    if settings.store.type == "memory":
+        raise FailedPrecondition("a memory store can only be reached inside its server")
+    if must_exist and not (settings.data_dir / DATABASE).exists():
+        raise FailedPrecondition(f"there is no database in {settings.data_dir}")
+    return build_store(settings, SystemClock(), owner=False)
+
+
+def back_up_store(settings: Settings, target: Path) -> None:
+    """Copy the store of the settings into a new file, also while a server uses it."""
+    from airunner.stores.sqlite.store import back_up
+
+    if settings.store.type == "memory":
+        raise FailedPrecondition("a memory store cannot be copied")
+    back_up(settings.data_dir, target)
 
 
 def build_signer(settings: Settings) -> TokenSigner:
@@ -90,13 +163,15 @@ def build_signer(settings: Settings) -> TokenSigner:
 
 
 def _own_token_key(directory: Path) -> bytes:
+    """Return the key of a data folder; the file appears whole or not at all, whenever we are killed."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = directory / _TOKEN_KEY_FILE
-    try:
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
-        return bytes.fromhex(path.read_text().strip())
-    key = secrets.token_bytes(32)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(key.hex())
-    return key
+    if not path.exists():
+        with tempfile.NamedTemporaryFile("w", dir=directory) as draft:
+            draft.write(secrets.token_hex(32))
+            draft.flush()
+            os.fsync(draft.fileno())
+            # Unlike a rename, it never replaces the key of a server that was quicker.
+            with suppress(FileExistsError):
+                os.link(draft.name, path)
+    return bytes.fromhex(path.read_text().strip())

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import functools
+import time
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -32,6 +35,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 _CONNECT_SECONDS = 5.0
 _IDLE_CONNECTIONS = 64
+_PARTING_SECONDS = 0.05
 _BROKEN = (OSError, pyqwest.ReadError, pyqwest.WriteError, pyqwest.RemoteProtocolError)
 # How the library names a stream that ended without its last message.
 _TRUNCATED = "protocol error: unexpected EOF"
@@ -168,6 +172,8 @@ class ServiceConnection(Generic[C]):
         try:
             answer = await method(client, request, headers=self._headers, timeout_ms=max(1, timeout_ms))
         except ConnectError as error:
+            if _cancel_requests() > noted:
+                raise asyncio.CancelledError from error
             raise self._failure(error, place, address) from error
         if _cancel_requests() > noted:
             # The library waits with wait_for, which before Python 3.12 prefers an answer to a cancellation.
@@ -215,6 +221,7 @@ def parse_servers(servers: Sequence[str] | str) -> tuple[str, ...]:
 
 def make_transport(ca_file: str | Path | None) -> pyqwest.HTTPTransport:
     """Return the way to all servers; with a CA file, only what it signed is trusted."""
+    _part_in_good_order()
     return pyqwest.HTTPTransport(
         tls_ca_cert=Path(ca_file).read_bytes() if ca_file else None,
         tls_include_system_certs=ca_file is None,
@@ -223,6 +230,15 @@ def make_transport(ca_file: str | Path | None) -> pyqwest.HTTPTransport:
         follow_redirects=False,
         enable_otel=False,
     )
+
+
+@functools.cache
+def _part_in_good_order() -> None:
+    """Give the transport's native threads a moment before the interpreter goes away.
+
+    One that comes back to Python after that aborts the whole process, before Python 3.13.
+    """
+    atexit.register(time.sleep, _PARTING_SECONDS)
 
 
 def connect(

@@ -75,11 +75,11 @@ def admit_events(messages: Iterable[pb.JobEvent], now: int) -> list[EncodedEvent
 
 
 def admit_order(admitted: list[EncodedEvent]) -> list[EncodedEvent]:
-    """Refuse events whose sequences do not ascend."""
+    """Refuse events whose sequences do not ascend, or that overlap."""
     for before, after in itertools.pairwise(admitted):
-        if after.first_sequence <= before.first_sequence:
+        if after.first_sequence <= before.last_sequence:
             raise NonMonotonicSequence(
-                f"non-monotonic sequence: {before.first_sequence} is followed by {after.first_sequence}"
+                f"non-monotonic sequence: {before.last_sequence} is followed by {after.first_sequence}"
             )
     return admitted
 

@@ -1,6 +1,7 @@
 """The one Settings tree, filled from defaults, a YAML file, the environment and flags.
 
-`load_settings` is the only entry; nothing else in airunner reads a configuration file or `os.environ`.
+`load_settings` is the only entry to settings, and `process_environment` to the rest of the environment;
+nothing else in airunner reads a configuration file or `os.environ`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from airunner.config.display import SettingLine, describe, to_jsonable
 from airunner.config.errors import ConfigError
 from airunner.config.layers import Origin
-from airunner.config.loading import Loaded, load_settings
+from airunner.config.loading import Loaded, environment_for_jobs, load_settings, process_environment
 from airunner.config.settings import (
     BatchingSettings,
     ClientSettings,
@@ -46,6 +47,8 @@ __all__ = [
     "TlsSettings",
     "WorkerSettings",
     "describe",
+    "environment_for_jobs",
     "load_settings",
+    "process_environment",
     "to_jsonable",
 ]

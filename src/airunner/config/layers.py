@@ -23,7 +23,13 @@ SHORT_VARIABLES = {
     "AIRUNNER_CA_FILE": "client.ca_file",
     "AIRUNNER_INSTANCE_ID": "worker.instance_id",
 }
-SHORT_FLAGS = {"store.type": "--store", "worker.queues": "--queue"}
+SHORT_FLAGS = {
+    "store.type": "--store",
+    "tls.cert_file": "--tls-cert",
+    "tls.key_file": "--tls-key",
+    "worker.queues": "--queue",
+    "worker.visibility_timeout_seconds": "--visibility-timeout",
+}
 EXECUTION = "execution."
 EXECUTION_IN_STORE = "store.execution."
 

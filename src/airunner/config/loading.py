@@ -72,6 +72,16 @@ def load_settings(
     return _validated(_merged(layers), _unknown({*environment, *from_dotenv}))
 
 
+def process_environment() -> dict[str, str]:
+    """The environment of this process: for those that it starts, and for secrets given by name."""
+    return dict(os.environ)
+
+
+def environment_for_jobs() -> dict[str, str]:
+    """The environment that jobs inherit: without airunner's own variables, of which some are secret."""
+    return {name: text for name, text in os.environ.items() if not name.startswith(PREFIX)}
+
+
 def _chosen_file(folder: Path, config_file: Path | None) -> Layer:
     if config_file is not None:
         return file_layer(folder / config_file, str(config_file))

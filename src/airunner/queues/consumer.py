@@ -87,7 +87,8 @@ class Consumer(Generic[T, R]):
     async def run(self) -> None:
         """Work until `stop` or the last of `max_deliveries`, then drain. Call it once.
 
-        After a fatal error of the source it drains too, and raises that error. Cancelling this is a stop, cancelling it again a kill; either way it raises only when all is over.
+        After a fatal error of the source it drains too, and raises that error. Cancelling this is a stop,
+        cancelling it again a kill; either way it raises only when all is over.
         """
         work = asyncio.create_task(self._work())
         try:
@@ -212,7 +213,8 @@ class Consumer(Generic[T, R]):
             if hold is Hold.CANCELLED:
                 held.delivery.cancelled.set()
             elif hold is Hold.LOST:
-                held.lose()
+                if held.lose():
+                    _log.warning("delivery.lost", key=held.delivery.key, attempt=held.delivery.attempt)
                 return
 
     def _handled(self, held: _Held[T, R], task: asyncio.Task[R]) -> None:
@@ -334,11 +336,12 @@ class _Held(Generic[T, R]):
         if self.task:
             self.task.cancel()
 
-    def lose(self) -> None:
-        # The source also says so of what is being settled: then the settlement was quicker than its answer.
+    def lose(self) -> bool:
+        """Give the delivery up; False if it is being settled: then that was quicker than this answer."""
         if not self.settling:
             self.delivery.lost = True
             self.cancel()
+        return not self.settling
 
 
 def _ms(seconds: float) -> int:

@@ -41,7 +41,10 @@ def build_app(platform: Platform, options: AppOptions) -> AsgiApp:
 
 
 class _Router:
-    """Sends a request to the service that its path names, and everything else to the pages."""
+    """Sends a request to the service that its path names, and everything else to the pages.
+
+    gRPC itself is refused like any content that is not understood: it needs trailers, which HTTP/1.1 lacks.
+    """
 
     def __init__(self, services: dict[str, AsgiApp], pages: AsgiApp) -> None:
         self._services = services
@@ -50,4 +53,14 @@ class _Router:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         prefix = path[: path.rfind("/")] if scope["type"] == "http" else ""
-        await self._services.get(prefix, self._pages)(scope, receive, send)
+        service = self._services.get(prefix)
+        if service and _is_grpc(scope):
+            await send({"type": "http.response.start", "status": 415, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await (service or self._pages)(scope, receive, send)
+
+
+def _is_grpc(scope: Scope) -> bool:
+    kind: bytes = dict(scope["headers"]).get(b"content-type", b"").lower()
+    return kind.startswith(b"application/grpc") and not kind.startswith(b"application/grpc-web")

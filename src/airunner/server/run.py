@@ -17,7 +17,7 @@ from airunner.server.asgi import AppOptions, build_app
 from airunner.server.guard import is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
     from pathlib import Path
 
     from airunner.services.platform import Platform
@@ -56,15 +56,13 @@ class Server:
             if signals:
                 self._catch_signals()
             serving = asyncio.create_task(server.serve([listener]))
-            stopping = asyncio.create_task(self._stop.wait())
-            await server.ready.wait()
-            self._announce(listener, on_ready)
-            await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if await _first(serving, server.ready.wait()):
+                self._announce(listener, on_ready)
+                await _first(serving, self._stop.wait())
             _log.info("server.stopping")
             await self._platform.stop()
             server.should_exit = True
             await serving
-            stopping.cancel()
         _log.info("server.stopped")
 
     def stop(self) -> None:
@@ -132,6 +130,15 @@ class _Uvicorn(uvicorn.Server):
         """Start, and say so."""
         await super().startup(sockets)
         self.ready.set()
+
+
+async def _first(serving: asyncio.Task[None], event: Coroutine[None, None, object]) -> bool:
+    """Wait for an event while serving goes on; False when serving ended before it."""
+    waiting = asyncio.ensure_future(event)
+    await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
+    happened = waiting.done()
+    waiting.cancel()
+    return happened
 
 
 def _bind(host: str, port: int) -> socket.socket:

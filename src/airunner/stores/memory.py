@@ -48,10 +48,14 @@ class MemoryStore:
         self._clock = clock
         # In the order of their enqueueing, which is also that of their delivery.
         self._jobs: dict[str, Job] = {}
+        # The number of each, which rises with every enqueue and is never used again.
+        self._numbers: dict[str, int] = {}
+        self._next_number = itertools.count(1)
         self._fingerprints: dict[tuple[str, str], tuple[bytes, str]] = {}
         # Of each queue, the jobs that are not at their end.
         self._open: dict[str, dict[str, None]] = {}
-        self._paused: set[str] = set()
+        # Of each queue that was ever paused, whether it is now.
+        self._paused: dict[str, bool] = {}
         # Of each job, its events by (attempt, first sequence), and when each was stored.
         self._events: dict[str, list[tuple[int, EncodedEvent]]] = {}
         self._room: WaitingRoom[asyncio.Future[Sequence[Job]]] = WaitingRoom()
@@ -143,20 +147,20 @@ class MemoryStore:
     async def list_jobs(self, query: JobQuery) -> JobPage:
         """Return jobs, newest first."""
         matching = [
-            (number, job)
-            for number, job in enumerate(self._jobs.values(), start=1)
+            (self._numbers[job.job_id], job)
+            for job in self._jobs.values()
             if query.queue in ("", job.queue) and query.state in (None, job.state)
         ]
         return cut_page(matching[::-1], query)
 
     async def list_queues(self) -> Sequence[QueueStats]:
         """Return the queues that were used, by name."""
-        return [self._stats(queue) for queue in sorted(self._open)]
+        used = {job.queue for job in self._jobs.values()} | self._paused.keys()
+        return [self._stats(queue) for queue in sorted(used)]
 
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
-        self._open.setdefault(queue, {})
-        (self._paused.add if paused else self._paused.discard)(queue)
+        self._paused[queue] = paused
         self._serve({queue})
 
     async def read_events(self, query: EventQuery) -> EventPage:
@@ -241,6 +245,7 @@ class MemoryStore:
             life=new.first_life(),
             retried_from=new.retried_from,
         )
+        self._numbers[new.job_id] = next(self._next_number)
         return Enqueued(job_id=new.job_id, created_at=new.created_at, state=JobState.SCHEDULED)
 
     def _complete(self, completion: Completion, now: int) -> Lifecycle | AirunnerError:
@@ -265,7 +270,7 @@ class MemoryStore:
         return []
 
     def _claimable(self, queue: str, max_jobs: int, now: int) -> list[Job]:
-        if queue in self._paused:
+        if self._paused.get(queue):
             return []
         found = []
         for job_id in self._open.get(queue, ()):
@@ -302,7 +307,7 @@ class MemoryStore:
         times = [
             since
             for queue in self._room.queues
-            if queue not in self._paused
+            if not self._paused.get(queue)
             for job_id in self._open.get(queue, ())
             if (since := self._jobs[job_id].life.claimable_from) is not None
         ]
@@ -315,7 +320,7 @@ class MemoryStore:
         scheduled = [job for job in jobs if job.state is JobState.SCHEDULED]
         return QueueStats(
             name=queue,
-            paused=queue in self._paused,
+            paused=self._paused.get(queue, False),
             scheduled=len(scheduled),
             running=len(jobs) - len(scheduled),
             oldest_scheduled_at=scheduled[0].created_at if scheduled else 0,
@@ -328,7 +333,7 @@ class MemoryStore:
     def _purge_jobs(self, before: int) -> int:
         old = [job for job in self._jobs.values() if job.state.terminal and job.life.finished_at <= before]
         for job in old:
-            del self._jobs[job.job_id]
+            del self._jobs[job.job_id], self._numbers[job.job_id]
             del self._fingerprints[job.principal, job.request_id]
             self._events.pop(job.job_id, None)
         return len(old)

@@ -80,7 +80,6 @@ class JobSource:
         held_by_server = interval >= 1 and not delivery.cancelled.is_set()
         held = await self._heartbeat(attempt, int(interval) if held_by_server else 0)
         if held is None:
-            _log.warning("job.lost", job_id=attempt.job.job_id, attempt=attempt.job.attempt)
             return Hold.LOST
         attempt.set_watched(held.watched)
         if held.cancel_requested and not delivery.cancelled.is_set():

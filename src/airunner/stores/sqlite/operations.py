@@ -35,7 +35,7 @@ def enqueue(tx: Transaction, jobs: Sequence[NewJob], max_queued: int) -> list[En
 def claim(tx: Transaction, demand: Demand, now: int) -> list[Job]:
     """Claim the oldest claimable jobs of the first queue that has any."""
     for queue in demand.queues:
-        if not _paused(tx, queue) and (found := _claimable(tx, queue, demand.max_jobs, now)):
+        if not _paused(tx.connection, queue) and (found := _claimable(tx, queue, demand.max_jobs, now)):
             tx.waking_queues.add(queue)
             return [_begin(tx, row, demand, now) for row in found]
     return []
@@ -130,12 +130,13 @@ def maintain(tx: Transaction, retention: Retention, now: int) -> Upkeep:
 
 
 def next_wake(connection: sqlite3.Connection, queues: Sequence[str]) -> int | None:
-    """Return when the next job of these queues falls due or lapses."""
+    """Return when the next job of these queues falls due or lapses; a paused queue wakes nobody."""
     times = [
         connection.execute(
             "SELECT min(wake_at) FROM jobs WHERE queue = ? AND wake_at IS NOT NULL", (queue,)
         ).fetchone()[0]
         for queue in queues
+        if not _paused(connection, queue)
     ]
     return min((time for time in times if time is not None), default=None)
 
@@ -193,8 +194,8 @@ def _scheduled(tx: Transaction, queue: str, enough: int) -> int:
     return count
 
 
-def _paused(tx: Transaction, queue: str) -> bool:
-    row = tx.connection.execute("SELECT paused FROM queues WHERE name = ?", (queue,)).fetchone()
+def _paused(connection: sqlite3.Connection, queue: str) -> bool:
+    row = connection.execute("SELECT paused FROM queues WHERE name = ?", (queue,)).fetchone()
     return row is not None and bool(row[0])
 
 

@@ -1,0 +1,34 @@
+"""`airunner backup`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from airunner.cli.options import AsJson, ConfigFile, DataDir, load
+from airunner.cli.printing import print_json
+
+
+def backup(
+    target: Annotated[Path, Parameter(help="The new file; it must not exist.")],
+    /,
+    *,
+    data_dir: DataDir = None,
+    config_file: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy the database into a new file, also while a server uses it; print the file's path.
+
+    To restore, put the copy as airunner.db into an empty data folder. The signing key token.key is not in it;
+    without it, attempts that were running when the copy was made are simply begun anew.
+    """
+    from airunner.app import back_up_store
+
+    back_up_store(load(config_file, {"data_dir": data_dir}).settings, target)
+    size = target.stat().st_size
+    if as_json:
+        print_json("backup", {"path": str(target), "bytes": size})
+    else:
+        print(target)

@@ -1,0 +1,87 @@
+"""A long-lived airunner command as a child process, which never outlives us."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import signal
+import sys
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from airunner.domain.errors import Unavailable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_PR_SET_PDEATHSIG: Final = 1
+_START_SECONDS: Final = 30
+_STOP_SECONDS: Final = 15
+_KEPT_LINES: Final = 20
+_libc = ctypes.CDLL(None)
+
+
+class ChildProcess:
+    """One command, ready once it has said so on standard error."""
+
+    def __init__(self, process: asyncio.subprocess.Process, name: str, awaited: str) -> None:
+        self.pid = process.pid
+        self.last_words: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._process = process
+        self._name = name
+        self._awaited = awaited
+        self._ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._listening = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def start(cls, *arguments: str, folder: Path, awaited: str) -> ChildProcess:
+        """Start `airunner` in a folder, without our own variables; `awaited` begins its ready line."""
+        from airunner.config import environment_for_jobs
+
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "airunner.cli", *arguments),
+            cwd=folder,
+            env=environment_for_jobs(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for us; we end our children in order
+            preexec_fn=_die_with_parent,  # no thread of ours holds a lock yet
+        )
+        return cls(process, arguments[0], awaited)
+
+    async def ready(self) -> str:
+        """Return the rest of the ready line; raise Unavailable when it does not come."""
+        with suppress(TimeoutError):
+            return await asyncio.wait_for(asyncio.shield(self._ready), _START_SECONDS)
+        raise Unavailable(f"the {self._name} did not start in time")
+
+    async def stop(self) -> int:
+        """End it in good order, by force if that takes too long; return its exit code."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                code = await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            code = await self._process.wait()
+        await self._listening
+        return code
+
+    async def _listen(self) -> None:
+        stream = self._process.stderr
+        assert stream is not None  # noqa: S101  it was asked for
+        async for line in stream:
+            text = line.decode(errors="replace").rstrip("\n")
+            self.last_words.append(text)
+            if text.startswith(self._awaited) and not self._ready.done():
+                self._ready.set_result(text.removeprefix(self._awaited).strip())
+        if not self._ready.done():
+            self._ready.set_exception(Unavailable(f"the {self._name} ended: {' / '.join(self.last_words)}"))
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,88 @@
+"""The options of commands that add a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Group, Parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airunner.services.api import EnqueueRequest
+
+JOB_GROUP = Group("Job", sort_key=10)
+Command = Annotated[str, Parameter(help="The command and its arguments, best after '--'. No shell is used.")]
+
+
+@Parameter(name="*", group=JOB_GROUP)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """What a job is, besides its command."""
+
+    queue: str = "default"
+    """Queue to add it to. Default: default"""
+    env: tuple[str, ...] = ()
+    """NAME=VALUE for its environment, or NAME to pass on your own value. Repeatable."""
+    secret: tuple[str, ...] = ()
+    """NAME of one of your variables to pass on as a secret: masked, and redacted in output. Repeatable."""
+    timeout: int = 0
+    """Seconds until it is ended. Default: none"""
+    max_attempts: int = 0
+    """How often it may be begun when workers die. Default: the server's"""
+    pty: bool = False
+    """Give it a terminal; all of its output is standard output then."""
+    working_directory: str = ""
+    """Folder on the worker to run in."""
+    delay: int = 0
+    """Seconds before it may begin."""
+    request_id: str = ""
+    """UUID that makes this repeatable: the same one gives the same job."""
+
+    def request(self, command: Sequence[str]) -> EnqueueRequest:
+        """Return the request to add the job."""
+        import uuid
+
+        from airunner.config import process_environment
+        from airunner.domain.errors import InvalidArgument
+        from airunner.domain.job import JobParams, ProcessType
+        from airunner.services.api import EnqueueRequest
+
+        if not command:
+            raise InvalidArgument("there is no command; write it after '--', as in: -- echo hello")
+        params = JobParams(
+            command=command[0],
+            args=tuple(command[1:]),
+            environment=self.environment(process_environment()),
+            secret_names=self.secret,
+            working_directory=self.working_directory,
+            timeout_seconds=self.timeout,
+            process_type=ProcessType.PTY if self.pty else ProcessType.PIPE,
+        )
+        return EnqueueRequest(
+            request_id=self.request_id or str(uuid.uuid4()),
+            queue=self.queue,
+            params=params,
+            delay_seconds=self.delay,
+            max_attempts=self.max_attempts,
+        )
+
+    def environment(self, own: Mapping[str, str]) -> dict[str, str]:
+        """Return the job's variables, with those of the caller where only a name is given."""
+        chosen: dict[str, str] = {}
+        for entry in self.env:
+            name, given, value = entry.partition("=")
+            chosen[name] = value if given else _own_value(own, name, "--env")
+        return chosen | {name: _own_value(own, name, "--secret") for name in self.secret}
+
+
+PLAIN_JOB = JobOptions()
+
+
+def _own_value(own: Mapping[str, str], name: str, option: str) -> str:
+    from airunner.domain.errors import InvalidArgument
+
+    if name not in own:
+        raise InvalidArgument(f"{option} {name}: there is no such variable in your environment")
+    return own[name]

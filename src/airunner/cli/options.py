@@ -1,0 +1,60 @@
+"""The options that commands share. What is not given stays None, so that the settings below it count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Group, Parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airunner.config import Loaded, Settings
+
+CONNECTION_GROUP = Group("Connection", sort_key=90)
+AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON: one object a line, with its version.")]
+DataDir = Annotated[str | None, Parameter(help="Folder of the store. Default: .airunner")]
+ConfigFile = Annotated[
+    Path | None, Parameter(name="--config", help="YAML file of settings. Default: airunner.yaml, if there.")
+]
+JobId = Annotated[str, Parameter(help="The id of the job.")]
+
+
+@Parameter(name="*", group=CONNECTION_GROUP)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """How a client command reaches the servers."""
+
+    server: str | None = None
+    """URL of the server, or several with commas (AIRUNNER_SERVER). Default: http://127.0.0.1:8080"""
+    api_key: str | None = None
+    """API key; better set as AIRUNNER_API_KEY, since others can see the arguments of a process."""
+    ca_file: str | None = None
+    """PEM file of the authorities to trust instead of the system's (AIRUNNER_CA_FILE)."""
+    config: Path | None = None
+    """YAML file of settings. Default: airunner.yaml, if there."""
+
+    def load(self, flags: Mapping[str, object] | None = None) -> Settings:
+        """Return the settings in effect, with these options and `flags` above all else."""
+        own: dict[str, object] = {
+            "client.server": self.server,
+            "client.api_key": self.api_key,
+            "client.ca_file": self.ca_file,
+        }
+        return load(self.config, {**own, **(flags or {})}).settings
+
+
+ANY_SERVER = Connection()
+
+
+def load(config_file: Path | None, flags: Mapping[str, object]) -> Loaded:
+    """Return the settings in effect, and say which variables nobody reads."""
+    from airunner.cli.printing import say
+    from airunner.config import load_settings
+
+    loaded = load_settings(config_file=config_file, flags=flags)
+    for warning in loaded.warnings:
+        say(f"warning: {warning}")
+    return loaded

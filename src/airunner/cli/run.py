@@ -1,0 +1,78 @@
+"""`airunner run`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from airunner.cli.exit_codes import of_result
+from airunner.cli.job_options import PLAIN_JOB, Command, JobOptions
+from airunner.cli.options import ANY_SERVER, AsJson, Connection
+from airunner.cli.printing import hint, print_json, say
+from airunner.cli.session import with_clients
+
+if TYPE_CHECKING:
+    from airunner.cli.event_view import ViewOptions
+    from airunner.client import AsyncClient
+    from airunner.domain.job import Job
+    from airunner.services.api import EnqueueRequest
+
+
+def run(
+    *command: Command,
+    job: JobOptions = PLAIN_JOB,
+    timestamps: Annotated[bool, Parameter(help="Put the time in front of each line.")] = False,
+    raw: Annotated[bool, Parameter(help="Every byte as it is, also on a terminal.")] = False,
+    as_json: AsJson = False,
+    connection: Connection = ANY_SERVER,
+) -> int:
+    """Run a command as a job, follow it, and exit as it did: airunner run [options] -- CMD ARGS.
+
+    Its standard output comes on standard output and its standard error on standard error, byte by byte when
+    they are no terminals. Ctrl-C only stops following: the job goes on.
+    """
+    from airunner.cli.event_view import ViewOptions
+
+    request = job.request(command)
+    options = ViewOptions(raw=raw, timestamps=timestamps, as_json=as_json)
+    return with_clients(connection, lambda hasty, patient: _run(hasty, patient, request, options))
+
+
+async def _run(
+    hasty: AsyncClient, patient: AsyncClient, request: EnqueueRequest, options: ViewOptions
+) -> int:
+    from airunner.client.entries import only
+
+    job_id = only(await hasty.enqueue_jobs([request])).job_id
+    hint(f"job {job_id}")
+    try:
+        job = await _follow_to_end(patient, job_id, options)
+    except asyncio.CancelledError:
+        say(f"the job goes on; see 'airunner monitor {job_id}' and 'airunner cancel {job_id}'")
+        raise
+    return _report(job, options)
+
+
+async def _follow_to_end(client: AsyncClient, job_id: str, options: ViewOptions) -> Job:
+    from airunner.cli.event_view import open_view
+    from airunner.cli.following import follow
+    from airunner.services.api import StreamRequest
+
+    await follow(client, StreamRequest(job_id=job_id), open_view(job_id, options))
+    return await client.wait_for_end(job_id)
+
+
+def _report(job: Job, options: ViewOptions) -> int:
+    from airunner.cli.documents import job_document
+    from airunner.domain.job import Outcome
+
+    if options.as_json:
+        print_json("job", job_document(job))
+    result = job.result
+    if result is None:  # an ended job always has one
+        return 0
+    if result.outcome not in {Outcome.SUCCESS, Outcome.FAILURE}:
+        say(": ".join(filter(None, (f"the job ended as {result.outcome.name}", result.error_message))))
+    return of_result(result)

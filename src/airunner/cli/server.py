@@ -1,0 +1,85 @@
+"""`airunner server`."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from airunner.cli.options import ConfigFile, DataDir, load
+from airunner.cli.printing import announce
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from airunner.config import Settings, TlsSettings
+
+
+def server(
+    *,
+    listen: Annotated[
+        str | None,
+        Parameter(help="HOST:PORT to bind; port 0 lets the system choose. Default: 127.0.0.1:8080"),
+    ] = None,
+    store: Annotated[str | None, Parameter(help="memory or sqlite. Default: sqlite")] = None,
+    data_dir: DataDir = None,
+    config_file: ConfigFile = None,
+    services: Annotated[str | None, Parameter(help="jobs, events or both. Default: jobs,events")] = None,
+    no_auth: Annotated[bool | None, Parameter(help="Serve without API keys; on loopback only.")] = None,
+    tls_cert: Annotated[str | None, Parameter(help="PEM certificate chain.")] = None,
+    tls_key: Annotated[str | None, Parameter(help="PEM private key of the certificate.")] = None,
+    log_level: Annotated[str | None, Parameter(help="debug, info, warning or error.")] = None,
+    log_format: Annotated[str | None, Parameter(help="json, console or auto.")] = None,
+) -> None:
+    """Serve the API until SIGTERM or SIGINT; a second signal does not wait for open calls.
+
+    When it is ready, it says `airunner server listening on URL` on standard error.
+    """
+    flags = {
+        "listen": listen,
+        "store.type": store,
+        "data_dir": data_dir,
+        "services": services,
+        "no_auth": no_auth,
+        "tls.cert_file": tls_cert,
+        "tls.key_file": tls_key,
+        "log_level": log_level,
+        "log_format": log_format,
+    }
+    serve(load(config_file, flags).settings)
+
+
+def serve(settings: Settings) -> None:
+    """Run the server that the settings describe."""
+    from airunner import telemetry
+    from airunner.app import build_server
+
+    check_certificate(settings.tls)
+    telemetry.set_up_logs(settings.log_level, settings.log_format)
+    telemetry.set_up_metrics()
+    run_on_uvloop(
+        build_server(settings).run(on_ready=lambda url: announce(f"airunner server listening on {url}"))
+    )
+
+
+def check_certificate(tls: TlsSettings) -> None:
+    """Refuse certificate files that cannot be served with, before anything is started."""
+    from airunner.config import ConfigError
+
+    if tls.cert_file is None or tls.key_file is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert_file, tls.key_file)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError([f"tls: cannot use {tls.cert_file} with {tls.key_file}: {reason}"]) from None
+
+
+def run_on_uvloop(work: Coroutine[object, object, None]) -> None:
+    """Run something that lives long on the fast event loop."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work)

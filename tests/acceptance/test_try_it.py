@@ -1,0 +1,43 @@
+"""`airunner demo` and `airunner dev`: what a newcomer types first."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from tests.acceptance.command_line import CommandLine, eventually, is_alive
+
+
+def test_the_demo_shows_three_jobs_and_cleans_up(person: CommandLine) -> None:
+    done = person.run("demo", TMPDIR=str(person.folder))
+    shown = done.stdout.decode()
+    assert done.returncode == 0, done.stderr.decode()
+    assert "step 6 of 6" in shown
+    assert re.search(r"failing +FAILED +3 ", shown)
+    assert re.search(r"lines +COMPLETED +0 .* 10,000 +20[0-5] ", shown)
+    assert not any(person.folder.iterdir())
+    for pid in re.findall(r"pid (\d+)", shown):
+        assert not is_alive(int(pid))
+
+
+def test_the_demo_cleans_up_when_it_is_interrupted(person: CommandLine) -> None:
+    folder = person.folder / "temporary"
+    folder.mkdir()
+    with person.start("demo", TMPDIR=str(folder)) as demo:
+        eventually(lambda: b"step 1 of 6" in demo.out, "the jobs have begun")
+        demo.send(signal.SIGINT)
+        assert demo.ended() == 130
+        for pid in re.findall(rb"pid (\d+)", demo.out):
+            assert not is_alive(int(pid))
+    assert not any(folder.iterdir())
+
+
+def test_dev_serves_and_works_until_ctrl_c(person: CommandLine) -> None:
+    with person.start("dev", "--listen", "127.0.0.1:0") as dev:
+        url = dev.wait_for("airunner dev ready on").partition(",")[0]
+        done = person.run("run", "--server", url, "--", "echo", "hello")
+        assert (done.stdout, done.returncode) == (b"hello\n", 0)
+        dev.send(signal.SIGINT)
+        assert dev.ended() == 0
+        assert dev.err.index("worker.end") < dev.err.index("server.stopped")
+    assert (person.folder / ".airunner" / "airunner.db").exists()

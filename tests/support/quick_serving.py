@@ -1,0 +1,39 @@
+"""A real server on loopback whose start and end cost no time, for tests that need hundreds of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import uvicorn
+
+from airunner.server.asgi import AppOptions, build_app
+from airunner.services.platform import Platform
+from airunner.testing.conditions import until
+
+
+@asynccontextmanager
+async def serve_quickly(platform: Platform) -> AsyncIterator[str]:
+    """Serve a platform that is open already, without the loop that looks for signals ten times a second."""
+    config = uvicorn.Config(
+        build_app(platform, AppOptions(no_auth=True)),
+        host="127.0.0.1",
+        port=0,
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+    )
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup()
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        await platform.stop()
+        for listener in server.servers:
+            listener.close()
+        for connection in list(server.server_state.connections):
+            connection.shutdown()
+        await until(lambda: not server.server_state.tasks and not server.server_state.connections)

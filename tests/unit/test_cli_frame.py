@@ -1,0 +1,180 @@
+"""The frame of the command line: exit codes, errors, JSON, and what is imported when."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from airunner import __version__
+from airunner.cli.exit_codes import ExitCode, of_error, of_result
+from airunner.cli.instants import from_text, span, to_iso
+from airunner.cli.job_options import JobOptions
+from airunner.cli.main import COMMANDS, execute
+from airunner.cli.printing import print_table
+from airunner.config import ConfigError
+from airunner.domain import errors
+from airunner.domain.job import JobResult, Outcome, ProcessType
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError(["x"]), 2),
+        (errors.InvalidArgument(), 2),
+        (errors.Unauthenticated(), 4),
+        (errors.PermissionDenied(), 4),
+        (errors.JobNotFound(), 5),
+        (errors.DeadlineExceeded(), 124),
+        (errors.Unavailable(), 125),
+        (errors.InternalError(), 125),
+        (errors.FailedPrecondition(), 1),
+        (errors.ResourceExhausted(), 1),
+        (OSError(), 1),
+    ],
+)
+def test_each_error_has_its_exit_code(error: Exception, code: int) -> None:
+    assert of_error(error) == code
+
+
+@pytest.mark.parametrize(
+    ("outcome", "exit_code", "code"),
+    [
+        (Outcome.SUCCESS, 0, 0),
+        (Outcome.FAILURE, 7, 7),
+        (Outcome.FAILURE, 137, 137),
+        (Outcome.FAILURE, 0, 1),
+        (Outcome.FAILURE, 256, 1),
+        (Outcome.TIMEOUT, 143, 124),
+        (Outcome.CANCELLED, 143, 130),
+        (Outcome.LOST, 0, 125),
+        (Outcome.INTERRUPTED, 0, 125),
+    ],
+)
+def test_each_end_of_a_job_has_its_exit_code(outcome: Outcome, exit_code: int, code: int) -> None:
+    result = JobResult(success=outcome is Outcome.SUCCESS, outcome=outcome, exit_code=exit_code)
+    assert of_result(result) == code
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["version"]) == 0
+    assert capsys.readouterr() == (f"{__version__}\n", "")
+    assert execute(["version", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["version"] == __version__
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["verson"], 'Did you mean "version"'),
+        (["version", "--jsn"], "Did you mean --json"),
+        (["monitor"], "requires an argument"),
+        (["list", "--page", "many"], "--page"),
+    ],
+)
+def test_a_wrong_command_line_is_told_in_one_word(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(arguments) == ExitCode.USAGE
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert said in told.err
+    assert all(line.startswith("airunner: ") for line in told.err.splitlines())
+
+
+def test_help_describes_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute([]) == 0
+    shown = capsys.readouterr().out
+    for name in COMMANDS:
+        line = next(line for line in shown.splitlines() if line.startswith(f"│ {name} "))
+        assert len(line.strip("│ ")) > len(name) + 5, f"{name} has no description"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute([name, "--help"]) == 0
+    assert f"Usage: airunner {name}" in capsys.readouterr().out
+
+
+def test_every_command_is_documented() -> None:
+    documentation = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    for name in COMMANDS:
+        assert f"`airunner {name}" in documentation, name
+    for code in ExitCode:
+        assert f"| {code.value} |" in documentation, code
+
+
+def test_light_commands_load_nothing_heavy() -> None:
+    program = (
+        "import sys; from airunner.cli.main import execute; execute(['version']); "
+        "heavy = {'pydantic', 'rich', 'asyncio', 'structlog', 'uvicorn', 'sqlite3'}; "
+        "print(sorted(sys.modules.keys() & heavy))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1] == "[]"
+
+
+def test_client_commands_load_no_server() -> None:
+    program = (
+        "import os, sys; from airunner.cli.main import execute; "
+        "execute(['list', '--server', 'http://127.0.0.1:1']); "
+        "print(sorted(sys.modules.keys() & {'uvicorn', 'starlette', 'sqlite3', 'airunner.server.run'})); "
+        "sys.stdout.flush(); os._exit(0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_tables_in_pipes_have_tabs_and_no_head(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name", "value"), [("a", "line\nbreak\x1b[2J"), ("b", "")])
+    assert capsys.readouterr().out == "a\tline break [2J\nb\t\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "instant"),
+    [("0", 0), ("1500", 1_500), ("1970-01-01T00:00:01.500Z", 1_500), ("1970-01-01T01:00:00+01:00", 0)],
+)
+def test_instants_can_be_written_in_two_ways(text: str, instant: int) -> None:
+    assert from_text(text, "--since") == instant
+
+
+def test_instants_are_shown_exactly() -> None:
+    assert to_iso(1_700_000_000_007) == "2023-11-14T22:13:20.007Z"
+    assert to_iso(0) == ""
+    with pytest.raises(errors.InvalidArgument, match="--since must be"):
+        from_text("yesterday", "--since")
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(0, "0.0 s"), (2_500, "2.5 s"), (42_000, "42 s"), (61_000, "1 min 01 s"), (3_700_000, "1 h 01 min")],
+)
+def test_durations_are_for_people(milliseconds: int, text: str) -> None:
+    assert span(milliseconds) == text
+    assert span(90_000_000) == "1 d 1 h"
+
+
+def test_job_options_become_a_request() -> None:
+    options = JobOptions(queue="builds", env=("A=1", "B=x=y"), timeout=5, pty=True, delay=3, max_attempts=2)
+    request = options.request(["make", "all"])
+    assert (request.queue, request.delay_seconds, request.max_attempts) == ("builds", 3, 2)
+    params = request.params
+    assert (params.command, params.args, params.timeout_seconds) == ("make", ("all",), 5)
+    assert params.process_type is ProcessType.PTY
+    assert params.environment == {"A": "1", "B": "x=y"}
+
+
+def test_names_alone_take_the_callers_values() -> None:
+    options = JobOptions(env=("HOME", "EMPTY="), secret=("TOKEN",))
+    assert options.environment({"HOME": "/home/ann", "TOKEN": "t"}) == {
+        "HOME": "/home/ann",
+        "EMPTY": "",
+        "TOKEN": "t",
+    }
+    with pytest.raises(errors.InvalidArgument, match="--secret TOKEN"):
+        options.environment({"HOME": "/home/ann"})
