@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Before anything imports the suites, so that their assertions explain themselves.
+pytest.register_assert_rewrite("airunner.testing.conformance")
+
+# The examples of a machine that runs over a socket or a file differ in time with the load of the computer.
+_PATIENT = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+settings.register_profile("ci", deadline=None, print_blob=True, suppress_health_check=_PATIENT)
+settings.register_profile(
+    "long", deadline=None, print_blob=True, suppress_health_check=_PATIENT, max_examples=1000
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airunner.domain.retry import RetryPolicy, retry
+from airunner.testing.clock import ManualClock
+from airunner.testing.conditions import until
+
+STEADY = RetryPolicy(first_seconds=1, factor=2, max_seconds=5, jitter=0)
+
+
+class Flaky:
+    """Fails a number of times before it answers."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.calls = 0
+
+    async def __call__(self) -> str:
+        self.calls += 1
+        if self.calls <= self.failures:
+            raise OSError(f"failure {self.calls}")
+        return "answer"
+
+
+def test_delays_double_up_to_their_limit() -> None:
+    assert [STEADY.delay(failures) for failures in range(1, 6)] == [1, 2, 4, 5, 5]
+    assert STEADY.delay(10**6) == 5
+
+
+@given(failures=st.integers(1, 1000), draw=st.floats(0, 1, exclude_max=True), jitter=st.floats(0, 1))
+def test_jitter_only_shortens(failures: int, draw: float, jitter: float) -> None:
+    policy = RetryPolicy(jitter=jitter)
+    full = RetryPolicy(jitter=0).delay(failures)
+    assert full * (1 - jitter) <= policy.delay(failures, draw) <= full <= policy.max_seconds
+
+
+def test_a_policy_without_a_number_of_attempts_is_never_exhausted() -> None:
+    assert not RetryPolicy().exhausted(10**9)
+    three = RetryPolicy(attempts=3)
+    assert [three.exhausted(failures) for failures in (1, 2, 3, 4)] == [False, False, True, True]
+
+
+async def test_a_call_is_repeated_at_the_times_of_the_policy() -> None:
+    clock, call = ManualClock(), Flaky(failures=2)
+    task = asyncio.create_task(retry(STEADY, clock, call, retryable=lambda _: True))
+    await until(lambda: clock.waiting == 1)
+    clock.advance(0.999)
+    await until(lambda: call.calls == 1)
+    clock.advance(0.001)
+    await until(lambda: clock.waiting == 1 and call.calls == 2)
+    clock.advance(2)
+    assert await task == "answer"
+    assert call.calls == 3
+
+
+async def test_an_error_that_is_not_retryable_is_raised_at_once() -> None:
+    call = Flaky(failures=1)
+    with pytest.raises(OSError, match="failure 1"):
+        await retry(STEADY, ManualClock(), call, retryable=lambda error: not isinstance(error, OSError))
+    assert call.calls == 1
+
+
+async def test_the_last_error_is_raised_when_it_failed_too_often() -> None:
+    clock, call = ManualClock(), Flaky(failures=5)
+    policy = RetryPolicy(first_seconds=1, attempts=2, jitter=0)
+    task = asyncio.create_task(retry(policy, clock, call, retryable=lambda _: True))
+    await until(lambda: clock.waiting == 1)
+    clock.advance(1)
+    with pytest.raises(OSError, match="failure 2"):
+        await task
+
+
+async def test_cancelling_is_not_retried() -> None:
+    clock, call = ManualClock(), Flaky(failures=5)
+    task = asyncio.create_task(retry(STEADY, clock, call, retryable=lambda _: True))
+    await until(lambda: clock.waiting == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (call.calls, clock.waiting) == (1, 0)
