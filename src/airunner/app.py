@@ -34,6 +34,7 @@ _TOKEN_KEY_FILE = "token.key"  # noqa: S105  the name of a file
 
 def build_server(settings: Settings) -> Server:
     """Return the server that the settings describe."""
+    from airunner import telemetry
     from airunner.server.asgi import AppOptions
     from airunner.server.run import ServeOptions, Server
 
@@ -49,7 +50,9 @@ def build_server(settings: Settings) -> Server:
         key_file=settings.tls.key_file,
         shutdown_grace_seconds=settings.limits.shutdown_grace_seconds,
     )
-    return Server(build_platform(settings, SystemClock()), options)
+    platform = build_platform(settings, SystemClock())
+    telemetry.gauge_streams(lambda: platform.attention.streams)
+    return Server(platform, options)
 
 
 def build_client(settings: Settings, *, retry: RetryPolicy | None = None) -> AsyncClient:

@@ -59,8 +59,6 @@ DEFAULTS: Mapping[str, object] = {
     "worker.visibility_timeout_seconds": 0,
     "worker.grace_seconds": 10,
     "worker.drain_seconds": 30,
-    "worker.spool_dir": None,
-    "worker.metrics_listen": None,
     "worker.work_dir": None,
 }
 

@@ -26,7 +26,7 @@ class JobOptions:
     env: tuple[str, ...] = ()
     """NAME=VALUE for its environment, or NAME to pass on your own value. Repeatable."""
     secret: tuple[str, ...] = ()
-    """NAME of one of your variables to pass on as a secret: masked, and redacted in output. Repeatable."""
+    """NAME of one of your variables to pass on as a secret: only the worker sees its value. Repeatable."""
     timeout: int = 0
     """Seconds until it is ended. Default: none"""
     max_attempts: int = 0

@@ -143,8 +143,6 @@ class WorkerSettings(Section):
     visibility_timeout_seconds: WholeNumber = Field(default=0, ge=0, le=MAX_VISIBILITY_SECONDS)
     grace_seconds: Seconds = Field(default=10, ge=0, le=MAX_WAIT_SECONDS)
     drain_seconds: Seconds = Field(default=30, ge=0, le=MAX_VISIBILITY_SECONDS)
-    spool_dir: FilePath | None = None
-    metrics_listen: ListenAddress | None = None
     work_dir: FilePath | None = None
 
 
