@@ -59,7 +59,7 @@ async def server() -> AsyncIterator[Service]:
         port = _free_port()
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "airunner.cli.main", "server", "--no-auth"),
+                *(sys.executable, "-m", "airunner.cli", "server", "--no-auth"),
                 *("--listen", f"127.0.0.1:{port}", "--data-dir", str(directory / "data")),
             ],
             stderr=subprocess.DEVNULL,

@@ -15,6 +15,7 @@ from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import duration_millis, instant, set_duration, set_instant
 from airunner.codec.jobs import enum_from_pb, to_wire
 from airunner.domain import limits
+from airunner.domain.batching import DEFAULT_PLAYBACK_MS
 from airunner.domain.errors import InvalidArgument, NonMonotonicSequence
 from airunner.domain.event import (
     EncodedEvent,
@@ -91,8 +92,10 @@ def admit_event(message: pb.JobEvent, now: int) -> EncodedEvent:
     last, stamps = message.sequence, None
     if kind is EventType.OUTPUT_BATCH:
         last, stamps = _check_batch(message)
-    elif kind is EventType.GAP:
-        last = _check_gap(message)
+    else:
+        # What can be read now can be read for ever.
+        data = _data(message)
+        last = _check_gap(message.sequence, data) if isinstance(data, Gap) else last
     if message.attempt or message.cursor:
         message.ClearField("attempt")
         message.ClearField("cursor")
@@ -164,16 +167,26 @@ def _check_batch(message: pb.JobEvent) -> tuple[int, Sequence[int]]:
     stamps = batch.timestamps
     if stamps and len(stamps) != count:
         raise InvalidArgument(f"batch {message.sequence} must have a timestamp for each output, or none")
-    ordered = list(stamps)
+    if any(not pb.STREAM_TYPE_UNSPECIFIED <= item.stream <= pb.STREAM_TYPE_STDERR for item in batch.outputs):
+        raise InvalidArgument(f"batch {message.sequence} has an unknown stream")
+    ordered = list(stamps) or _simulated(message)
     if ordered != sorted(ordered) or (ordered and not 0 <= ordered[0] <= ordered[-1] <= limits.MAX_INSTANT):
         raise InvalidArgument(f"batch {message.sequence}: timestamps must not run backwards")
     return batch.end_sequence, ordered
 
 
-def _check_gap(message: pb.JobEvent) -> int:
-    gap = message.gap
-    if gap.first_sequence != message.sequence or gap.last_sequence < gap.first_sequence:
-        raise InvalidArgument(f"gap {message.sequence} must begin at its own sequence")
+def _simulated(message: pb.JobEvent) -> list[int]:
+    """Return the times that a batch without any will be given."""
+    if not message.HasField("timestamp"):
+        return []
+    batch = message.output_batch
+    first = instant(message.timestamp, "timestamp")
+    return [first, first + (len(batch.outputs) - 1) * (batch.playback_interval_millis or DEFAULT_PLAYBACK_MS)]
+
+
+def _check_gap(sequence: int, gap: Gap) -> int:
+    if gap.first_sequence != sequence or gap.last_sequence < gap.first_sequence:
+        raise InvalidArgument(f"gap {sequence} must begin at its own sequence")
     return limits.check_range(gap.last_sequence, "last_sequence", 1, limits.MAX_SEQUENCE)
 
 

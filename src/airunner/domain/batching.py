@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from airunner.domain.job import BatchingConfig
 
+# The pace of a replay whose batches do not say theirs.
+DEFAULT_PLAYBACK_MS = 50
 _START_WITHIN_MS = 100
 _WATCHED_INTERVAL_MS = 100
 _QUIET_INTERVAL_MS = 5_000
@@ -207,7 +209,7 @@ def unpack(event: Event, *, not_before: int = 0) -> list[Event]:
         return [event]
     stamps: Sequence[int] = batch.timestamps
     if not stamps:
-        step = batch.playback_interval_millis or 50
+        step = batch.playback_interval_millis or DEFAULT_PLAYBACK_MS
         base = max(event.timestamp, not_before)
         stamps = range(base, base + step * len(batch.outputs), step)
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airunner.domain import lifecycle
-from airunner.domain.errors import AirunnerError, AlreadyExists, JobNotFound, ResourceExhausted
+from airunner.domain.errors import AirunnerError, AlreadyExists, InternalError, JobNotFound, ResourceExhausted
 from airunner.domain.job import Job, JobState
 from airunner.stores.base import Enqueued, Upkeep
 from airunner.stores.sqlite import rows
@@ -162,24 +162,28 @@ def _insert_events(tx: Transaction, row_id: int, events: Sequence[EncodedEvent],
 
 
 def _enqueue_one(tx: Transaction, new: NewJob, max_queued: int) -> Enqueued | AirunnerError:
-    known = tx.connection.execute(
-        "SELECT fingerprint, job_id, created_at, state FROM jobs WHERE request_id = ? AND principal = ?",
-        (rows.uuid_bytes(new.request_id), new.principal),
-    ).fetchone()
-    if known is not None:
-        return _known(new, known)
     if max_queued and _scheduled(tx, new.queue, max_queued) >= max_queued:
-        return ResourceExhausted(f"queue {new.queue} holds its limit of {max_queued} scheduled jobs")
-    row_id = tx.connection.execute(rows.INSERT_JOB, rows.new_job_row(new)).lastrowid
+        full = ResourceExhausted(f"queue {new.queue} holds its limit of {max_queued} scheduled jobs")
+        return _find_known(tx, new) or full
+    inserted = tx.connection.execute(rows.INSERT_JOB, rows.new_job_row(new))
+    if not inserted.rowcount:
+        return _find_known(tx, new) or InternalError()
     if len(new.params_bytes) > INLINE_PARAMS_BYTES:
         tx.connection.execute(
-            "INSERT INTO large_params (id, params) VALUES (?, ?)", (row_id, new.params_bytes)
+            "INSERT INTO large_params (id, params) VALUES (?, ?)", (inserted.lastrowid, new.params_bytes)
         )
     tx.wake((new.queue,))
     return Enqueued(job_id=new.job_id, created_at=new.created_at, state=JobState.SCHEDULED)
 
 
-def _known(new: NewJob, known: rows.Row) -> Enqueued | AirunnerError:
+def _find_known(tx: Transaction, new: NewJob) -> Enqueued | AirunnerError | None:
+    """Return the outcome for a request that was made before, None if it was not."""
+    known = tx.connection.execute(
+        "SELECT fingerprint, job_id, created_at, state FROM jobs WHERE request_id = ? AND principal = ?",
+        (rows.uuid_bytes(new.request_id), new.principal),
+    ).fetchone()
+    if known is None:
+        return None
     fingerprint, job_id, created_at, state = known
     if fingerprint != new.fingerprint:
         return AlreadyExists()

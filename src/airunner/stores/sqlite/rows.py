@@ -39,7 +39,8 @@ INSERT_JOB = (
     "INSERT INTO jobs (state, attempt, handed_back, max_attempts, due_at, updated_at, visible_until, "
     "visibility_seconds, cancel_requested, worker_id, instance_id, last_sequence, last_error, completed_by, "
     "ready, wake_at, job_id, queue, created_at, principal, request_id, fingerprint, retried_from, execution, "
-    "params) VALUES (1, 0, 0, ?, ?, ?, 0, 0, 0, '', '', 0, '', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "params) VALUES (1, 0, 0, ?, ?, ?, 0, 0, 0, '', '', 0, '', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (request_id, principal) DO NOTHING"
 )
 SAVE_LIFE = (
     "UPDATE jobs SET state = ?, attempt = ?, handed_back = ?, due_at = ?, updated_at = ?, visible_until = ?, "

@@ -77,7 +77,11 @@ class SqliteStore:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._owner:
             self._lock = _take_lock(self._directory / _LOCK)
-        _prepare(self._directory / DATABASE)
+        try:
+            _prepare(self._directory / DATABASE)
+        except BaseException:
+            self._let_go()
+            raise
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="airunner-reader")
         self._writer = GroupCommitWriter(
             lambda: connect(self._directory / DATABASE),
@@ -101,8 +105,7 @@ class SqliteStore:
             await asyncio.to_thread(self._readers.shutdown)
         for connection in self._read_connections:
             connection.close()
-        if self._lock:
-            self._lock.close()
+        self._let_go()
 
     async def check(self) -> None:
         """Raise if the store cannot answer."""
@@ -198,6 +201,10 @@ class SqliteStore:
             )
         )
 
+    def _let_go(self) -> None:
+        if self._lock:
+            self._lock.close()
+
     async def _write(self, operation: Callable[[Transaction], T]) -> T:
         # A write that was submitted happens, so its answer is taken even when the caller is cancelled.
         return await asyncio.shield(self._submit(operation))
@@ -264,7 +271,10 @@ def _take_lock(path: Path) -> IO[bytes]:
 def _prepare(path: Path) -> None:
     """Create the file for its owner's eyes only, and bring it up to date."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    connection = connect(path)
+    try:
+        connection = connect(path)
+    except sqlite3.Error as error:
+        raise FailedPrecondition(f"{path} cannot be used: {error}") from error
     try:
         migrate(connection)
     finally:

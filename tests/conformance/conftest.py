@@ -1,0 +1,81 @@
+"""The stores under test, and how they are reached: one line each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from airunner.client import AsyncClient
+from airunner.services.platform import PlatformRules
+from airunner.stores.base import JobStore
+from airunner.stores.memory import MemoryStore
+from airunner.stores.sqlite import SqliteStore
+from airunner.testing.clock import ManualClock
+from airunner.testing.conformance.backend import Api, OpenApi
+from airunner.testing.factories import NEVER_SECONDS, make_platform
+from tests.support.quick_serving import serve_quickly
+
+MakeStore = Callable[[Path, ManualClock], JobStore]
+Reach = Callable[[JobStore, ManualClock, PlatformRules], AbstractAsyncContextManager[Api]]
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A store, and the way to it."""
+
+    name: str
+    make_store: MakeStore
+    reach: Reach
+
+
+@asynccontextmanager
+async def in_process(store: JobStore, clock: ManualClock, rules: PlatformRules) -> AsyncIterator[Api]:
+    async with make_platform(store, clock, rules) as platform:
+        yield Api(jobs=platform.jobs, events=platform.events, clock=clock, platform=platform, in_process=True)
+
+
+@asynccontextmanager
+async def over_rpc(store: JobStore, clock: ManualClock, rules: PlatformRules) -> AsyncIterator[Api]:
+    async with (
+        make_platform(store, clock, rules) as platform,
+        serve_quickly(platform) as url,
+        AsyncClient(url) as client,
+    ):
+        yield Api(jobs=client, events=client, clock=clock, platform=platform, in_process=False)
+
+
+def memory(_: Path, clock: ManualClock) -> JobStore:
+    return MemoryStore(clock)
+
+
+def sqlite(folder: Path, clock: ManualClock) -> JobStore:
+    return SqliteStore(folder / "store", clock)
+
+
+BACKENDS = (
+    Backend("memory", memory, in_process),
+    Backend("sqlite", sqlite, in_process),
+    Backend("memory-rpc", memory, over_rpc),
+    Backend("sqlite-rpc", sqlite, over_rpc),
+)
+
+
+@pytest.fixture(params=BACKENDS, ids=[backend.name for backend in BACKENDS])
+def open_api(request: pytest.FixtureRequest, tmp_path: Path) -> OpenApi:
+    backend: Backend = request.param
+
+    def opened(rules: PlatformRules) -> AbstractAsyncContextManager[Api]:
+        clock = ManualClock()
+        return backend.reach(backend.make_store(tmp_path, clock), clock, rules)
+
+    return opened
+
+
+@pytest.fixture
+async def api(open_api: OpenApi) -> AsyncIterator[Api]:
+    async with open_api(PlatformRules(maintenance_interval_seconds=NEVER_SECONDS)) as opened:
+        yield opened

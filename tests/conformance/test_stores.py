@@ -1,0 +1,87 @@
+"""Every subject of the conformance suite, on every backend of the conftest."""
+
+from __future__ import annotations
+
+from airunner.testing.conformance.cancelling import CancelConformance
+from airunner.testing.conformance.dequeue import DequeueConformance
+from airunner.testing.conformance.enqueue import EnqueueConformance
+from airunner.testing.conformance.holding import FencingConformance, VisibilityConformance
+from airunner.testing.conformance.listing import (
+    ListingConformance,
+    OverviewConformance,
+    RetryConformance,
+    SecretsConformance,
+)
+from airunner.testing.conformance.publishing import PublishConformance
+from airunner.testing.conformance.retention import RetentionConformance
+from airunner.testing.conformance.settling import CompleteConformance, ReleaseConformance
+from airunner.testing.conformance.streaming import LiveConformance, ReplayConformance
+from airunner.testing.conformance.waiting import WaitingGetConformance, WaitingUpdateConformance
+
+
+class TestEnqueue(EnqueueConformance):
+    pass
+
+
+class TestDequeue(DequeueConformance):
+    pass
+
+
+class TestVisibility(VisibilityConformance):
+    pass
+
+
+class TestFencing(FencingConformance):
+    pass
+
+
+class TestRelease(ReleaseConformance):
+    pass
+
+
+class TestComplete(CompleteConformance):
+    pass
+
+
+class TestCancel(CancelConformance):
+    pass
+
+
+class TestListing(ListingConformance):
+    pass
+
+
+class TestSecrets(SecretsConformance):
+    pass
+
+
+class TestOverview(OverviewConformance):
+    pass
+
+
+class TestRetry(RetryConformance):
+    pass
+
+
+class TestPublish(PublishConformance):
+    pass
+
+
+class TestReplay(ReplayConformance):
+    pass
+
+
+class TestLive(LiveConformance):
+    pass
+
+
+class TestWaitingUpdate(WaitingUpdateConformance):
+    pass
+
+
+class TestWaitingGet(WaitingGetConformance):
+    pass
+
+
+class TestRetention(RetentionConformance):
+    pass

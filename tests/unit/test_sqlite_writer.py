@@ -1,0 +1,168 @@
+"""The writer of the SQLite store: group commit, faults of one operation and of the disk, and no idle work."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from airunner.domain.errors import InternalError, InvalidArgument, Unavailable
+from airunner.domain.job import JobParams
+from airunner.services.api import DequeueRequest
+from airunner.services.platform import Platform
+from airunner.stores.base import Enqueued, JobQuery
+from airunner.stores.sqlite import SqliteStore
+from airunner.stores.sqlite.store import DATABASE
+from airunner.stores.sqlite.writer import Transaction
+from airunner.testing.clock import ManualClock
+from airunner.testing.conditions import until
+from airunner.testing.factories import make_platform, make_request
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: ManualClock) -> SqliteStore:
+    return SqliteStore(tmp_path, clock)
+
+
+@pytest.fixture
+async def platform(store: SqliteStore, clock: ManualClock) -> AsyncIterator[Platform]:
+    async with make_platform(store, clock) as platform:
+        yield platform
+
+
+async def enqueue(platform: Platform) -> str:
+    (outcome,) = await platform.jobs.enqueue_jobs([make_request()])
+    assert isinstance(outcome, Enqueued)
+    return outcome.job_id
+
+
+async def test_concurrent_writes_share_commits(platform: Platform, store: SqliteStore) -> None:
+    before = store.commits
+    ids = await asyncio.gather(*(enqueue(platform) for _ in range(300)))
+    assert len(set(ids)) == 300
+    assert store.commits - before < 100
+
+
+def add_queue(name: str, error: Exception | None = None) -> object:
+    def operation(tx: Transaction) -> str:
+        tx.connection.execute("INSERT INTO queues (name, paused) VALUES (?, 1)", (name,))
+        if error:
+            raise error
+        return name
+
+    return operation
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (RuntimeError("a bug"), InternalError),
+        (sqlite3.IntegrityError("a constraint"), Unavailable),
+    ],
+)
+async def test_an_operation_that_fails_is_undone_alone(
+    platform: Platform, store: SqliteStore, error: Exception, verdict: type[Exception]
+) -> None:
+    outcomes = await asyncio.gather(
+        store._write(add_queue("before")),  # type: ignore[arg-type]  # the factory hides the type
+        enqueue(platform),
+        store._write(add_queue("faulty", error)),  # type: ignore[arg-type]  # same
+        store._write(add_queue("after")),  # type: ignore[arg-type]  # same
+        enqueue(platform),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes] == [str, str, verdict, str, str]
+    assert [queue.name for queue in await platform.jobs.list_queues()] == ["after", "before", "builds"]
+    assert len((await platform.jobs.list_jobs(JobQuery())).jobs) == 2
+
+
+async def test_a_full_disk_is_an_error_and_no_corruption(
+    platform: Platform, store: SqliteStore, tmp_path: Path
+) -> None:
+    kept = await enqueue(platform)
+    await store._write(lambda tx: limit_pages(tx, to=0))
+    large = make_request(params=JobParams(command="make", environment={"PAD": "x" * 200_000}))
+    with pytest.raises(Unavailable):
+        await platform.jobs.enqueue_jobs([large])
+    assert (await platform.jobs.get_job(kept)).job_id == kept
+    await store._write(lambda tx: limit_pages(tx, to=2**30))
+    await platform.jobs.enqueue_jobs([large])
+    assert len((await platform.jobs.list_jobs(JobQuery())).jobs) == 2
+    connection = sqlite3.connect(tmp_path / DATABASE)
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+
+
+def limit_pages(tx: Transaction, to: int) -> None:
+    # A limit below the present size is taken as the present size.
+    tx.connection.execute(f"PRAGMA max_page_count = {to or 1}")
+
+
+async def test_a_waiting_dequeue_rides_the_commit_of_the_enqueue(
+    platform: Platform, store: SqliteStore
+) -> None:
+    call = asyncio.create_task(platform.jobs.dequeue_jobs(DequeueRequest(queue="builds", wait_seconds=20)))
+    await until(lambda: platform.dispatcher.waiting == 1)
+    await store.check()
+    await store.set_paused("other", paused=True)
+    before = store.commits
+    job_id = await enqueue(platform)
+    (held,) = await call
+    assert held.job.job_id == job_id
+    assert store.commits - before == 1
+
+
+async def test_a_dequeue_that_waits_on_a_paused_queue_makes_no_work(
+    platform: Platform, store: SqliteStore, clock: ManualClock
+) -> None:
+    await platform.jobs.enqueue_jobs([make_request(delay_seconds=5)])
+    await platform.jobs.set_paused("builds", paused=True)
+    call = asyncio.create_task(platform.jobs.dequeue_jobs(DequeueRequest(queue="builds", wait_seconds=20)))
+    await until(lambda: platform.dispatcher.waiting == 1)
+    clock.advance(10)
+    before = store.commits
+    # Each of these is a turn for the writer, in which it could find itself something to do.
+    for _ in range(20):
+        await store.set_paused("other", paused=False)
+    assert store.commits - before == 20
+    await platform.jobs.set_paused("builds", paused=False)
+    assert len(await call) == 1
+
+
+async def test_a_cancelled_caller_does_not_undo_an_accepted_write(
+    platform: Platform, store: SqliteStore
+) -> None:
+    request = make_request()
+    call = asyncio.create_task(platform.jobs.enqueue_jobs([request]))
+    await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.wait([call])
+    first = await platform.jobs.enqueue_jobs([request])
+    assert len((await platform.jobs.list_jobs(JobQuery())).jobs) == 1
+    assert isinstance(first[0], Enqueued)
+
+
+async def test_closing_finishes_what_was_accepted(tmp_path: Path, clock: ManualClock) -> None:
+    store = SqliteStore(tmp_path, clock)
+    async with make_platform(store, clock) as platform:
+        calls = [asyncio.create_task(enqueue(platform)) for _ in range(50)]
+        await asyncio.sleep(0)
+    ids = await asyncio.gather(*calls)
+    async with make_platform(SqliteStore(tmp_path, clock), clock) as platform:
+        page = await platform.jobs.list_jobs(JobQuery(page_size=500))
+        assert {job.job_id for job in page.jobs} == set(ids)
+
+
+async def test_a_malformed_request_reaches_no_writer(platform: Platform, store: SqliteStore) -> None:
+    before = store.commits
+    (outcome,) = await platform.jobs.enqueue_jobs([make_request("not a queue")])
+    assert isinstance(outcome, InvalidArgument)
+    assert store.commits == before
