@@ -35,7 +35,7 @@ class Backend:
 @asynccontextmanager
 async def in_process(store: JobStore, clock: ManualClock, rules: PlatformRules) -> AsyncIterator[Api]:
     async with make_platform(store, clock, rules) as platform:
-        yield Api(jobs=platform.jobs, events=platform.events, clock=clock, platform=platform, in_process=True)
+        yield Api(jobs=platform.jobs, events=platform.events, clock=clock, platform=platform)
 
 
 @asynccontextmanager
@@ -45,7 +45,7 @@ async def over_rpc(store: JobStore, clock: ManualClock, rules: PlatformRules) ->
         serve_quickly(platform) as url,
         AsyncClient(url) as client,
     ):
-        yield Api(jobs=client, events=client, clock=clock, platform=platform, in_process=False)
+        yield Api(jobs=client, events=client, clock=clock, platform=platform)
 
 
 def memory(_: Path, clock: ManualClock) -> JobStore:

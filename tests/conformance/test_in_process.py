@@ -14,11 +14,12 @@ from airunner.domain.errors import Unavailable
 from airunner.domain.event import EncodedEvent, Event, EventType, Position
 from airunner.domain.job import JobState
 from airunner.services.api import StreamRequest, UpdateRequest
+from airunner.services.identity import Caller, current_caller
 from airunner.stores.base import EventQuery
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.conformance.backend import Api
-from airunner.testing.factories import NOON, make_batch, make_end, make_error, make_start
+from airunner.testing.factories import NOON, make_batch, make_end, make_error, make_request, make_start
 from tests.conformance.conftest import in_process, memory, sqlite
 from tests.conformance.twin import RULES
 
@@ -139,3 +140,23 @@ async def test_a_shutdown_ends_every_call_that_waits(local: Api) -> None:
         await local.dequeue(wait_seconds=20)
     # What is under way may still come to its end.
     assert await local.complete(held) is JobState.COMPLETED
+
+
+async def test_request_ids_of_two_principals_are_apart(local: Api) -> None:
+    request = make_request()
+    ids = []
+    for name in ("ada", "bob"):
+        token = current_caller.set(Caller(principal=name))
+        ids.append(await local.enqueue(request))
+        current_caller.reset(token)
+    assert ids[0] != ids[1]
+
+
+async def test_the_limit_of_streams_is_per_principal(local: Api) -> None:
+    job_id = await local.enqueue()
+    streams = [await local.started(local.read(StreamRequest(job_id=job_id))) for _ in range(10)]
+    token = current_caller.set(Caller(principal="bob"))
+    streams.append(await local.started(local.read(StreamRequest(job_id=job_id))))
+    current_caller.reset(token)
+    await local.jobs.cancel_job(job_id)
+    assert await asyncio.gather(*streams) == [[]] * 11

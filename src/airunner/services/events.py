@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 
     from airunner.domain.clock import Clock
     from airunner.domain.event import EncodedEvent, Event
-    from airunner.domain.lifecycle import Lifecycle
     from airunner.domain.token import TokenSigner
     from airunner.services.api import StreamRequest
     from airunner.services.attention import Attention
     from airunner.services.notifier import Notifier
     from airunner.services.workers import WorkerRegistry
-    from airunner.stores.base import JobStore
+    from airunner.stores.base import EventPage, JobStore
 
 _OUTPUT = frozenset({EventType.OUTPUT_DATA, EventType.OUTPUT_BATCH})
 _PAGE = 64
@@ -126,7 +125,7 @@ class EventService:
                         yield event
                 if len(page.events) == _PAGE:
                     continue
-                if not request.follow or _over(page.life, request.attempt):
+                if not request.follow or _over(page, request.attempt):
                     return
                 if quiet:
                     # A reader of a job that has nothing to say yet learns at once that it is connected.
@@ -156,8 +155,8 @@ def _wanted(event_filter: frozenset[EventType]) -> frozenset[EventType]:
     return event_filter | _OUTPUT if event_filter & _OUTPUT else event_filter
 
 
-def _over(life: Lifecycle, attempt: int) -> bool:
+def _over(page: EventPage, attempt: int) -> bool:
     """Tell whether nothing can follow: the job has ended, or the one attempt that is wanted has."""
-    if life.state.terminal:
+    if page.state.terminal:
         return True
-    return 0 < attempt < life.attempt or (attempt == life.attempt > 0 and life.state is JobState.SCHEDULED)
+    return 0 < attempt < page.attempt or (attempt == page.attempt > 0 and page.state is JobState.SCHEDULED)

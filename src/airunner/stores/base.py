@@ -136,10 +136,11 @@ class EventQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage:
-    """Events, and the job's life as it was not later than they were read."""
+    """Events, and the job's state and attempt as they were not later than the events were read."""
 
     events: Sequence[EncodedEvent]
-    life: Lifecycle
+    state: JobState
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

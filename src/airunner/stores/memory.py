@@ -166,7 +166,7 @@ class MemoryStore:
     async def read_events(self, query: EventQuery) -> EventPage:
         """Return stored events after a position."""
         stored = self._events.get(query.job_id, [])
-        life = self._job(query.job_id).life
+        job = self._job(query.job_id)
         after = (query.after.attempt, query.after.sequence)
         # Events are in order of (attempt, last sequence), so the first one past the position contains it.
         first = bisect.bisect_right(stored, after, key=lambda kept: (kept[1].attempt, kept[1].last_sequence))
@@ -175,7 +175,9 @@ class MemoryStore:
             for _, event in stored[first:]
             if event.last_timestamp >= query.from_timestamp and query.only_attempt in (0, event.attempt)
         )
-        return EventPage(events=list(itertools.islice(wanted, query.limit)), life=life)
+        return EventPage(
+            events=list(itertools.islice(wanted, query.limit)), state=job.state, attempt=job.attempt
+        )
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """End what nobody may claim any more, and purge what is too old."""

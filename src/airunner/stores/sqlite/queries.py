@@ -13,6 +13,23 @@ from airunner.stores.sqlite import rows
 if TYPE_CHECKING:
     import sqlite3
 
+# From the greatest first sequence that is not beyond the position on: its batch may contain the next event.
+_EVENTS_AFTER = f"""
+    SELECT {rows.EVENT} FROM job_events
+    WHERE job = :job
+    AND (attempt, first_sequence) >= (
+        :attempt,
+        coalesce(
+            (SELECT max(first_sequence) FROM job_events
+             WHERE job = :job AND attempt = :attempt AND first_sequence <= :sequence + 1),
+            :sequence + 1
+        )
+    )
+    AND NOT (attempt = :attempt AND last_sequence <= :sequence)
+    AND last_timestamp >= :from_timestamp
+    AND (:only_attempt = 0 OR attempt = :only_attempt)
+    ORDER BY attempt, first_sequence LIMIT :limit
+"""
 # From one name to the next in the index, since there are far fewer queues than jobs.
 _USED_QUEUES = """
     WITH RECURSIVE used (name) AS (
@@ -64,15 +81,16 @@ def list_queues(connection: sqlite3.Connection) -> list[QueueStats]:
 
 def read_events(connection: sqlite3.Connection, query: EventQuery) -> EventPage:
     """Return stored events after a position, the one that contains the next sequence first."""
-    # The life first: events that come in between are only delivered the earlier.
+    # The state first: events that come in between are only delivered the earlier.
     row = connection.execute(
-        f"SELECT id, {rows.LIFE} FROM jobs WHERE job_id = ?",
-        (rows.uuid_bytes(query.job_id),),
+        "SELECT id, state, attempt FROM jobs WHERE job_id = ?", (rows.uuid_bytes(query.job_id),)
     ).fetchone()
     if row is None:
         raise JobNotFound
     found = _events_after(connection, row[0], query)
-    return EventPage(events=[rows.event_from_row(event) for event in found], life=rows.life_from_row(row[1:]))
+    return EventPage(
+        events=[rows.event_from_row(event) for event in found], state=JobState(row[1]), attempt=row[2]
+    )
 
 
 def find_key(connection: sqlite3.Connection, key_id: str) -> ApiKey | None:
@@ -117,24 +135,14 @@ def _stats(connection: sqlite3.Connection, queue: str, *, paused: bool) -> Queue
 
 
 def _events_after(connection: sqlite3.Connection, row_id: int, query: EventQuery) -> list[rows.Row]:
-    attempt, sequence = query.after.attempt, query.after.sequence
-    floor = connection.execute(
-        "SELECT max(first_sequence) FROM job_events WHERE job = ? AND attempt = ? AND first_sequence <= ?",
-        (row_id, attempt, sequence + 1),
-    ).fetchone()[0]
     return connection.execute(
-        f"SELECT {rows.EVENT} FROM job_events "
-        "WHERE job = ? AND (attempt, first_sequence) >= (?, ?) AND NOT (attempt = ? AND last_sequence <= ?) "
-        "AND last_timestamp >= ? AND (? = 0 OR attempt = ?) ORDER BY attempt, first_sequence LIMIT ?",
-        (
-            row_id,
-            attempt,
-            sequence + 1 if floor is None else floor,
-            attempt,
-            sequence,
-            query.from_timestamp,
-            query.only_attempt,
-            query.only_attempt,
-            query.limit,
-        ),
+        _EVENTS_AFTER,
+        {
+            "job": row_id,
+            "attempt": query.after.attempt,
+            "sequence": query.after.sequence,
+            "from_timestamp": query.from_timestamp,
+            "only_attempt": query.only_attempt,
+            "limit": query.limit,
+        },
     ).fetchall()

@@ -42,7 +42,6 @@ class Api:
     clock: ManualClock
     platform: Platform
     # Whether the caller's identity is taken from this process, so that a test may act as anybody.
-    in_process: bool
 
     @property
     def capabilities(self) -> Capabilities:

@@ -11,7 +11,6 @@ import pytest
 from airunner.domain.errors import AirunnerError, AlreadyExists, InvalidArgument, ResourceExhausted
 from airunner.domain.job import BatchingConfig, ExecutionConfig, JobParams, JobState
 from airunner.services.api import EnqueueRequest
-from airunner.services.identity import Caller, current_caller
 from airunner.services.jobs import JobRules
 from airunner.services.platform import PlatformRules
 from airunner.stores.base import Enqueued, JobQuery
@@ -102,17 +101,6 @@ class EnqueueConformance:
         )
         assert sum(isinstance(outcome, str) for outcome in outcomes) == 1
         assert sum(isinstance(outcome, AlreadyExists) for outcome in outcomes) == 9
-
-    async def test_request_ids_of_two_principals_are_apart(self, api: Api) -> None:
-        if not api.in_process:
-            pytest.skip("the identity of a remote caller is its API key")
-        request = make_request()
-        ids = []
-        for name in ("ada", "bob"):
-            token = current_caller.set(Caller(principal=name))
-            ids.append(await api.enqueue(request))
-            current_caller.reset(token)
-        assert ids[0] != ids[1]
 
     async def test_a_delayed_job_is_claimable_when_it_is_due(self, api: Api) -> None:
         job_id = await api.enqueue(make_request(delay_seconds=10))

@@ -12,7 +12,6 @@ from airunner.domain.errors import InvalidArgument, NotFound, ResourceExhausted
 from airunner.domain.event import Event, EventType, Gap, Output, ProcessEnd, StreamType
 from airunner.domain.job import JobState
 from airunner.services.api import StreamRequest
-from airunner.services.identity import Caller, current_caller
 from airunner.testing.conditions import until
 from airunner.testing.factories import (
     NOON,
@@ -306,14 +305,3 @@ class LiveConformance:
         streams[0] = await api.started(api.read(request))
         await api.jobs.cancel_job(job_id)
         assert await asyncio.gather(*streams) == [[]] * 10
-
-    async def test_the_limit_of_streams_is_per_principal(self, api: Api) -> None:
-        if not api.in_process:
-            pytest.skip("the identity of a remote caller is its API key")
-        job_id = await api.enqueue()
-        streams = [await api.started(api.read(StreamRequest(job_id=job_id))) for _ in range(10)]
-        token = current_caller.set(Caller(principal="bob"))
-        streams.append(await api.started(api.read(StreamRequest(job_id=job_id))))
-        current_caller.reset(token)
-        await api.jobs.cancel_job(job_id)
-        assert await asyncio.gather(*streams) == [[]] * 11
