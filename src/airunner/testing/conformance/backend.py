@@ -41,7 +41,6 @@ class Api:
     events: EventsApi
     clock: ManualClock
     platform: Platform
-    # Whether the caller's identity is taken from this process, so that a test may act as anybody.
 
     @property
     def capabilities(self) -> Capabilities:
