@@ -1,0 +1,130 @@
+"""Workers that die, stop, freeze or fall silent in the middle of their jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from airunner.domain.event import Output, ProcessEnd
+from airunner.domain.job import JobState
+from airunner.testing.conditions import until
+from tests.crash.crowd import Crowd
+from tests.support.history import Watch
+from tests.support.processes import LIMIT_SECONDS, lives, until_gone
+
+ROUNDS = [1, pytest.param(15, marks=[pytest.mark.long, pytest.mark.timeout(1200)])]
+SHORT_VISIBILITY = ("--visibility-timeout", "2")
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+async def test_kill_9_takes_the_process_along_and_the_job_is_done_elsewhere(
+    crowd: Crowd, rounds: int
+) -> None:
+    for number in range(rounds):
+        doomed = await crowd.stack.start_worker(f"doomed-{number}", *SHORT_VISIBILITY)
+        gate = crowd.stack.folder / f"gate-{number}"
+        job_id, watch, pid = await talk_until(crowd, gate)
+
+        await doomed.kill()
+        await until_gone(pid)
+        gate.touch()
+        rescuer = await crowd.stack.start_worker(f"rescuer-{number}", *SHORT_VISIBILITY)
+        job = await crowd.end_of(job_id)
+
+        assert (job.state, job.attempt, job.life.worker_id) == (JobState.COMPLETED, 2, f"rescuer-{number}")
+        await until(partial(getattr, watch, "ended"), limit_seconds=LIMIT_SECONDS)
+        assert not ends(watch, attempt=1)
+        assert 0 < lines(watch, attempt=1) <= 30
+        assert lines(watch, attempt=2) == 60
+        rescuer.send(signal.SIGTERM)
+        assert await rescuer.ended() == 0
+    await crowd.finish()
+
+
+async def test_a_frozen_worker_that_wakes_too_late_changes_nothing(crowd: Crowd) -> None:
+    frozen = await crowd.stack.start_worker("frozen", *SHORT_VISIBILITY)
+    gate = crowd.stack.folder / "gate"
+    job_id, watch, pid = await talk_until(crowd, gate)
+
+    # The process itself goes on and will have finished when its worker wakes, or will be killed by it.
+    frozen.send(signal.SIGSTOP)
+    rescuer = await crowd.stack.start_worker("rescuer", *SHORT_VISIBILITY)
+    await until(lambda: crowd.process_of(job_id, 2) is not None, limit_seconds=LIMIT_SECONDS)
+    frozen.send(signal.SIGCONT)
+    await until_gone(pid)
+    assert not gate.exists()  # so it was killed: its own end is still barred
+    assert lives(crowd.process_of(job_id, 2) or 0)
+    gate.touch()
+    job = await crowd.end_of(job_id)
+    jobs = await crowd.finish()
+
+    assert jobs[job_id] == job
+    assert (job.state, job.attempt, job.life.worker_id) == (JobState.COMPLETED, 2, "rescuer")
+    assert not ends(watch, attempt=1)
+    assert lines(watch, attempt=2) == 60
+    assert (frozen.exit_code, rescuer.exit_code) == (None, None)
+    # The frozen one is fit for the next job.
+    rescuer.send(signal.SIGTERM)
+    await rescuer.ended()
+    assert (await crowd.end_of(await crowd.submit(crowd.talk(5)))).life.worker_id == "frozen"
+
+
+async def test_sigterm_under_load_lets_jobs_finish_and_loses_none(crowd: Crowd) -> None:
+    leaving, staying = await asyncio.gather(
+        *(crowd.stack.start_worker(name, "--concurrency", "3") for name in ("leaving", "staying"))
+    )
+    enough = asyncio.Event()
+    clients = [crowd.begin(crowd.keep_submitting(enough)) for _ in range(3)]
+    await until(lambda: crowd.events_seen > 200, limit_seconds=LIMIT_SECONDS)
+
+    leaving.send(signal.SIGTERM)
+    assert await leaving.ended() == 0
+    enough.set()
+    await asyncio.gather(*clients)
+    jobs = await crowd.finish()
+
+    assert {job.state for job in jobs.values()} == {JobState.COMPLETED}
+    assert {job.life.worker_id for job in jobs.values()} == {"leaving", "staying"}
+    assert {job_id: len(crowd.history.attempts_begun(job_id)) for job_id in jobs} == dict.fromkeys(jobs, 1)
+    assert staying.exit_code is None
+
+
+async def test_a_second_sigterm_ends_the_worker_at_once_and_its_process_with_it(crowd: Crowd) -> None:
+    hurried = await crowd.stack.start_worker("hurried", *SHORT_VISIBILITY)
+    gate = crowd.stack.folder / "gate"
+    job_id, _, pid = await talk_until(crowd, gate)
+
+    hurried.send(signal.SIGTERM)
+    await hurried.until_said("worker.stop")
+    assert lives(pid)
+    hurried.send(signal.SIGTERM)
+    await hurried.ended()
+    await until_gone(pid)
+    gate.touch()
+    await crowd.stack.start_worker("rescuer", *SHORT_VISIBILITY)
+    jobs = await crowd.finish()
+
+    assert jobs[job_id].state is JobState.COMPLETED
+    assert jobs[job_id].life.worker_id == "rescuer"
+
+
+async def talk_until(crowd: Crowd, gate: Path) -> tuple[str, Watch, int]:
+    """Have a job of 60 lines print half of them and wait; return it, its watch and its pid."""
+    job_id = await crowd.submit(crowd.talk(60, hold_at=30, hold_file=gate))
+    watch = crowd.history.watches[-1]
+    await until(lambda: lines(watch, attempt=1) == 30, limit_seconds=LIMIT_SECONDS)
+    pid = crowd.process_of(job_id, 1)
+    assert pid
+    return job_id, watch, pid
+
+
+def lines(watch: Watch, attempt: int) -> int:
+    return sum(isinstance(event.data, Output) and event.attempt == attempt for event in watch.events)
+
+
+def ends(watch: Watch, attempt: int) -> int:
+    return sum(isinstance(event.data, ProcessEnd) and event.attempt == attempt for event in watch.events)
