@@ -57,13 +57,7 @@ async def server() -> AsyncIterator[Service]:
     """A server on SQLite in a process of its own."""
     with folder() as directory:
         port = _free_port()
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "airunner.cli", "server", "--no-auth"),
-                *("--listen", f"127.0.0.1:{port}", "--data-dir", str(directory / "data")),
-            ],
-            stderr=subprocess.DEVNULL,
-        )
+        process = _start(port, directory / "data")
         url = f"http://127.0.0.1:{port}"
         jobs = JobServiceClient(url, send_compression=None, accept_compression=[])
         events = JobEventsServiceClient(url, send_compression=None, accept_compression=[])
@@ -102,6 +96,16 @@ def resident_bytes(pid: int) -> int:
     """The resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _start(port: int, directory: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "airunner.cli", "server", "--no-auth"),
+            *("--listen", f"127.0.0.1:{port}", "--data-dir", str(directory)),
+        ],
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def _free_port() -> int:

@@ -7,16 +7,19 @@ The iterator reconnects and resumes by itself; it ends when the job does.
 
 from __future__ import annotations
 
+import os
 import sys
 
 from airunner import Client
 from airunner.domain.event import Output, ProcessEnd, ProcessError
 from airunner.domain.job import JobParams
 
+SERVER = os.environ.get("AIRUNNER_SERVER", "http://127.0.0.1:8080")
+
 
 def main(command: str, *args: str) -> int:
     """Run a command as a job, print what it prints, and return its exit code."""
-    with Client("http://127.0.0.1:8080") as client:
+    with Client(SERVER) as client:
         job = client.enqueue(JobParams(command=command, args=args))
         for event in client.monitor(job.job_id):
             match event.data:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 
 from airunner import AsyncClient
@@ -17,10 +18,12 @@ from airunner.domain.event import ProcessEnd, ProcessStart, StreamType
 from airunner.domain.job import JobResult, Outcome
 from airunner.services.api import CompleteRequest, DequeuedJob, UpdateRequest
 
+SERVER = os.environ.get("AIRUNNER_SERVER", "http://127.0.0.1:8080")
+
 
 async def main(queue: str) -> None:
     """Do one job of a queue."""
-    async with AsyncClient("http://127.0.0.1:8080") as client:
+    async with AsyncClient(SERVER) as client:
         jobs = await client.dequeue(queue, wait_seconds=20)
         for dequeued in jobs:
             heartbeat = asyncio.create_task(keep_alive(client, dequeued))

@@ -40,6 +40,9 @@ OUTPUTS = {
     "many lines": b"".join(b"line %d\n" % number for number in range(200_000)),
 }
 
+# The C library keeps two signals for itself; nobody else can set how they are taken.
+SETTABLE = sum(1 << (number - 1) for number in signal.valid_signals())
+
 
 @pytest.mark.parametrize("written", OUTPUTS.values(), ids=OUTPUTS)
 @on_both_loops
@@ -140,7 +143,9 @@ async def test_signals_are_reset_descriptors_closed_and_the_group_is_its_own(tmp
         os.close(stdin)
     # The fourth descriptor is the directory that ls itself reads.
     ids = " ".join([str(process.pid)] * 3)
-    assert received.stdout.decode().splitlines() == ["0" * 16, "0" * 16, "4", ids]
+    blocked, ignored, *others = received.stdout.decode().splitlines()
+    assert int(blocked, 16) & SETTABLE == int(ignored, 16) & SETTABLE == 0
+    assert others == ["4", ids]
 
 
 @on_both_loops
