@@ -69,9 +69,9 @@ async def server() -> AsyncIterator[Service]:
             process.wait(30)
 
 
-def best(rates: list[float]) -> float:
-    """The best round: what the machine does when nobody disturbs it."""
-    return max(rates)
+def best_round(measured: list[float], limit: list[float]) -> tuple[float, float, float]:
+    """Return the best ratio of a rate to its limit, both taken in the same round, and the two rates."""
+    return max((here / there, here, there) for here, there in zip(measured, limit, strict=True))
 
 
 def median(values: list[float]) -> float:

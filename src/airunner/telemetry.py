@@ -14,14 +14,30 @@ if TYPE_CHECKING:
 
 _meter = metrics.get_meter("airunner")
 
-jobs_enqueued = _meter.create_counter("airunner.jobs.enqueued", description="Jobs that were added")
-jobs_dequeued = _meter.create_counter("airunner.jobs.dequeued", description="Attempts that were begun")
-jobs_redelivered = _meter.create_counter(
-    "airunner.jobs.redelivered", description="Attempts beyond the first of their job"
-)
-jobs_completed = _meter.create_counter("airunner.jobs.completed", description="Jobs that ended, by state")
-jobs_released = _meter.create_counter("airunner.jobs.released", description="Attempts that were given back")
-events_published = _meter.create_counter("airunner.events.published", description="Events that were stored")
+
+class Tally:
+    """A counter that is a plain number until somebody collects it, so that counting costs nothing."""
+
+    def __init__(self, name: str, description: str, label: str = "") -> None:
+        self._label = label
+        self._counts: dict[str, int] = {"": 0} if not label else {}
+        _meter.create_observable_counter(name, [self._observe], description=description)
+
+    def add(self, amount: int, value: str = "") -> None:
+        """Count so many more, under a value of the label if the tally has one."""
+        self._counts[value] = self._counts.get(value, 0) + amount
+
+    def _observe(self, _: metrics.CallbackOptions) -> Iterable[metrics.Observation]:
+        for value, count in list(self._counts.items()):
+            yield metrics.Observation(count, {self._label: value} if self._label else None)
+
+
+jobs_enqueued = Tally("airunner.jobs.enqueued", "Jobs that were added")
+jobs_dequeued = Tally("airunner.jobs.dequeued", "Attempts that were begun")
+jobs_redelivered = Tally("airunner.jobs.redelivered", "Attempts beyond the first of their job")
+jobs_completed = Tally("airunner.jobs.completed", "Jobs that ended, by state", label="state")
+jobs_released = Tally("airunner.jobs.released", "Attempts that were given back")
+events_published = Tally("airunner.events.published", "Events that were stored")
 
 
 def gauge_streams(count: Callable[[], int]) -> None:

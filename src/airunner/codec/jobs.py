@@ -87,19 +87,20 @@ def params_to_pb(params: JobParams) -> pb.JobParams:
 
 def params_from_pb(message: pb.JobParams) -> JobParams:
     """Return the parameters of a message."""
+    # The hottest mapping of all: making an empty value of an empty container costs more than asking.
     return JobParams(
         repository_url=message.repository_url,
         commit=message.commit,
         branch=message.branch,
-        environment=dict(message.environment),
-        metadata=dict(message.metadata),
+        environment=dict(message.environment) if message.environment else {},
+        metadata=dict(message.metadata) if message.metadata else {},
         owner=message.owner,
         command=message.command,
-        args=tuple(message.args),
-        process_type=enum_from_pb(ProcessType, message.process_type or ProcessType.PIPE, "process_type"),
+        args=tuple(message.args) if message.args else (),
+        process_type=_process_type_from_pb(message.process_type),
         timeout_seconds=message.timeout_seconds,
         working_directory=message.working_directory,
-        secret_names=tuple(message.secret_names),
+        secret_names=tuple(message.secret_names) if message.secret_names else (),
         handler=message.handler,
         payload_json=message.payload_json,
     )
@@ -240,6 +241,10 @@ def enum_from_pb(kind: type[E], value: int, field: str) -> E:
 def to_wire(member: IntEnum) -> Any:
     """Return the number of an enum member, as messages take it."""
     return int(member)
+
+
+def _process_type_from_pb(value: int) -> ProcessType:
+    return enum_from_pb(ProcessType, value, "process_type") if value else ProcessType.PIPE
 
 
 def _process_type_to_pb(process_type: ProcessType) -> Any:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 _CODECS = (google_protobuf_binary_codec(), google_protobuf_json_codec(ignore_unknown_fields=False))
 
 
+# The calls that wait, and so must notice that nobody waits for them any more.
+_WAITING = {"DequeueJobs", "UpdateJob", "GetJob"}
+
+
 def build_services(
     platform: Platform, services: Collection[str], *, no_auth: bool, max_message_bytes: int
 ) -> dict[str, Any]:
@@ -36,10 +40,35 @@ def build_services(
     }
     apps: dict[str, Any] = {}
     if "jobs" in services:
-        jobs = JobServiceASGIApplication(JobServiceHandler(platform.jobs, platform.clock), **common)
+        jobs = _JobServiceApplication(JobServiceHandler(platform.jobs, platform.clock), **common)
         apps[jobs.path] = jobs
     if "events" in services:
         handler = JobEventsServiceHandler(platform.events, platform.clock)
-        events = JobEventsServiceASGIApplication(handler, **common)
+        events = _JobEventsServiceApplication(handler, **common)
         apps[events.path] = events
     return apps
+
+
+class _QuickCalls:
+    """Calls a handler that does not wait without watching for its client to vanish.
+
+    The library starts a task for the watch, which costs as much as the rest of a small call; and a write
+    that was begun is better finished. The library is pinned to the version that has this method.
+    """
+
+    async def _call_unary(self, endpoint: Any, http_method: str, headers: Any, codec: Any, *rest: Any) -> Any:
+        _, receive, *_, ctx = rest
+        if http_method == "GET" or endpoint.method.name in _WAITING:
+            watched: Any = super()
+            return await watched._call_unary(endpoint, http_method, headers, codec, *rest)  # noqa: SLF001  as above
+        application: Any = self
+        request = await application._read_post_request(endpoint, receive, codec, headers)  # noqa: SLF001  as above
+        return await endpoint.function(request, ctx)
+
+
+class _JobServiceApplication(_QuickCalls, JobServiceASGIApplication):
+    """JobService, quick."""
+
+
+class _JobEventsServiceApplication(_QuickCalls, JobEventsServiceASGIApplication):
+    """JobEventsService, quick."""

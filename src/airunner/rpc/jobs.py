@@ -229,7 +229,9 @@ def _enqueue(request: pb.EnqueueJobRequest) -> EnqueueRequest:
     if params.process_type == pb.PROCESS_TYPE_PIPE:
         # Saying the default and leaving it out are the same request.
         params.ClearField("process_type")
-    override = request.execution_config.SerializeToString(deterministic=True)
+    override = b""
+    if request.HasField("execution_config"):
+        override = request.execution_config.SerializeToString(deterministic=True)
     return EnqueueRequest(
         request_id=request.request_id,
         queue=request.queue,

@@ -5,6 +5,7 @@ A page that rebinds its name to the loopback address could otherwise enqueue a j
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -35,6 +36,7 @@ class LoopbackGuard:
         await self._app(scope, receive, send)
 
 
+@functools.lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Tell whether a host, without its port, is this machine."""
     name = host.strip("[]").lower()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 from contextlib import contextmanager
@@ -55,6 +56,8 @@ class Server:
             server = self._uvicorn = _Uvicorn(self._config())
             if signals:
                 self._catch_signals()
+            # What exists by now stays: the collector need not look at it again and again.
+            gc.freeze()
             serving = asyncio.create_task(server.serve([listener]))
             if await _first(serving, server.ready.wait()):
                 self._announce(listener, on_ready)
@@ -94,6 +97,7 @@ class Server:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=max(1, int(self._options.shutdown_grace_seconds)),
             ssl_certfile=self._options.cert_file,

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from airunner.services.workers import WorkerRegistry
     from airunner.stores.base import Enqueued, JobPage, JobQuery, JobStore, QueueStats
 
-_STATE_LABELS = {state: {"state": state.name.lower()} for state in JobState}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRules:
@@ -169,7 +167,7 @@ class JobService:
             outcome = next(ended) if isinstance(entry, Completion) else entry
             if isinstance(entry, Completion) and not isinstance(outcome, AirunnerError):
                 self._over(entry.key.job_id)
-                telemetry.jobs_completed.add(1, _STATE_LABELS[outcome.state])
+                telemetry.jobs_completed.add(1, outcome.state.name.lower())
             outcomes.append(outcome if isinstance(outcome, AirunnerError) else outcome.state)
         return outcomes
 
@@ -242,7 +240,7 @@ class JobService:
             queue=job.queue,
             principal=current_caller.get().principal,
             request_id=request_id,
-            fingerprint=_digest(b"retry", job_id.encode()),
+            fingerprint=hashlib.sha256(f"retry {job_id}".encode()).digest(),
             params=job.params,
             params_bytes=encode_params(job.params),
             execution=job.execution,
@@ -285,9 +283,7 @@ class JobService:
             queue=request.queue,
             principal=principal,
             request_id=limits.check_uuid(request.request_id, "request_id"),
-            fingerprint=_digest(
-                request.queue.encode(), b"%d,%d" % (delay, request.max_attempts), params_bytes, override
-            ),
+            fingerprint=_fingerprint(request.queue, delay, request.max_attempts, params_bytes, override),
             params=request.params,
             params_bytes=params_bytes,
             execution=merge_execution(override, self._rules.execution) if override else self._rules.execution,
@@ -363,6 +359,7 @@ def _encoded(events: Sequence[Event]) -> list[EncodedEvent]:
     return admit_order([encode_event(event) for event in events])
 
 
-def _digest(*parts: bytes) -> bytes:
-    # The lengths first, so that no two lists of parts look alike.
-    return hashlib.sha256(b"%a" % [len(part) for part in parts] + b"".join(parts)).digest()
+def _fingerprint(queue: str, delay: int, max_attempts: int, params: bytes, override: bytes) -> bytes:
+    """Return what tells one request from another with the same id: all it says, before any default."""
+    head = f"{queue} {delay} {max_attempts} {len(params)} ".encode()
+    return hashlib.sha256(head + params + override).digest()

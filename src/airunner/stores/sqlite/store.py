@@ -206,8 +206,8 @@ class SqliteStore:
             self._lock.close()
 
     async def _write(self, operation: Callable[[Transaction], T]) -> T:
-        # A write that was submitted happens, so its answer is taken even when the caller is cancelled.
-        return await asyncio.shield(self._submit(operation))
+        # A write that was submitted happens; a caller that is cancelled only does not hear of it.
+        return await self._submit(operation)
 
     def _submit(
         self, operation: Callable[[Transaction], T], demand: Demand | None = None
