@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError
 
 from airunner.codec.gen.job.v1 import job_pb2 as pb
@@ -128,6 +129,11 @@ def event_to_pb(event: Event) -> pb.JobEvent:
     set_instant(message.timestamp, event.timestamp)
     _set_data(message, event.data)
     return message
+
+
+def event_to_json(event: Event) -> str:
+    """Return an event in the JSON of the contract, on one line."""
+    return MessageToJson(event_to_pb(event), indent=None)
 
 
 def event_from_pb(message: pb.JobEvent, *, attempt: int = 0) -> Event:

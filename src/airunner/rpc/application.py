@@ -10,7 +10,7 @@ from airunner.codec.gen.job.v1.job_connect import (
     JobEventsServiceASGIApplication,
     JobServiceASGIApplication,
 )
-from airunner.rpc.auth import Authenticator, AuthInterceptor
+from airunner.rpc.auth import AuthInterceptor
 from airunner.rpc.errors import ErrorInterceptor
 from airunner.rpc.events import JobEventsServiceHandler
 from airunner.rpc.jobs import JobServiceHandler
@@ -18,6 +18,7 @@ from airunner.rpc.jobs import JobServiceHandler
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from airunner.rpc.auth import Authenticator
     from airunner.services.platform import Platform
 
 # A misspelt field or enum name in JSON is an error, not a request that means something else.
@@ -29,10 +30,13 @@ _WAITING = {"DequeueJobs", "UpdateJob", "GetJob"}
 
 
 def build_services(
-    platform: Platform, services: Collection[str], *, no_auth: bool, max_message_bytes: int
+    platform: Platform,
+    services: Collection[str],
+    authenticator: Authenticator | None,
+    *,
+    max_message_bytes: int,
 ) -> dict[str, Any]:
     """Return the applications of the named services ("jobs", "events"), by path."""
-    authenticator = None if no_auth else Authenticator(platform.store, platform.clock)
     common: dict[str, Any] = {
         "interceptors": (AuthInterceptor(authenticator), ErrorInterceptor()),
         "read_max_bytes": max_message_bytes,

@@ -130,18 +130,23 @@ class AuthInterceptor:
 
     async def on_start(self, ctx: Any) -> None:
         """Authenticate and authorise; from here on the caller is known."""
-        if self._authenticator is None:
-            current_caller.set(Caller())
-            return
         try:
-            key = await self._authenticator.authenticate(ctx.request_headers.get("authorization", ""))
-            check_scope(key, ctx.method.name)
+            await admit(self._authenticator, ctx.request_headers.get("authorization", ""), ctx.method.name)
         except (Unauthenticated, PermissionDenied) as error:
             raise to_connect(error) from None
-        current_caller.set(Caller(principal=key.name, queues=key.queues))
 
     async def on_end(self, token: None, ctx: Any, error: Exception | None, /) -> None:
         """Nothing is left to do."""
+
+
+async def admit(authenticator: Authenticator | None, authorization: str, method: str) -> None:
+    """Make the caller of a method known, or refuse it. Without an authenticator everybody is anonymous."""
+    if authenticator is None:
+        current_caller.set(Caller())
+        return
+    key = await authenticator.authenticate(authorization)
+    check_scope(key, method)
+    current_caller.set(Caller(principal=key.name, queues=key.queues))
 
 
 def check_scope(key: ApiKey, method: str) -> None:

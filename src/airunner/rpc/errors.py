@@ -38,6 +38,18 @@ _CODES: dict[type[errors.AirunnerError], Code] = {
     errors.InternalError: Code.INTERNAL,
 }
 _ERRORS = {code: kind for kind, code in _CODES.items() if kind is not errors.SequenceMismatch}
+_HTTP_STATUSES = {
+    Code.INVALID_ARGUMENT: 400,
+    Code.FAILED_PRECONDITION: 400,
+    Code.OUT_OF_RANGE: 400,
+    Code.UNAUTHENTICATED: 401,
+    Code.PERMISSION_DENIED: 403,
+    Code.NOT_FOUND: 404,
+    Code.ALREADY_EXISTS: 409,
+    Code.RESOURCE_EXHAUSTED: 429,
+    Code.UNAVAILABLE: 503,
+    Code.DEADLINE_EXCEEDED: 504,
+}
 _DETAIL_URL = f"type.googleapis.com/{pb.SequenceMismatch.DESCRIPTOR.full_name}"
 
 
@@ -77,6 +89,12 @@ def from_entry(entry: pb.EntryError) -> errors.AirunnerError:
     if entry.expected_sequence:
         return _mismatch(entry.expected_sequence, entry.message)
     return _ERRORS.get(Code(entry.code), errors.InternalError)(entry.message)
+
+
+def to_http(error: errors.AirunnerError) -> tuple[int, dict[str, str]]:
+    """Return an error as plain HTTP carries it: the status, and the body that Connect would send."""
+    code = code_of(error)
+    return _HTTP_STATUSES.get(code, 500), {"code": code.value, "message": error.text}
 
 
 def is_cancellation(error: ConnectError) -> bool:

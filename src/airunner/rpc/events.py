@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from airunner.codec.events import admit_events, event_to_pb
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from connectrpc.request import RequestContext
 
     from airunner.domain.clock import Clock
+    from airunner.domain.event import EncodedEvent
     from airunner.services.api import Published
     from airunner.services.events import EventService
 
@@ -34,8 +36,9 @@ class JobEventsServiceHandler:
         _: RequestContext[pb.StreamJobEventsRequest, pb.StreamJobEventsResponse],
     ) -> AsyncIterator[pb.StreamJobEventsResponse]:
         """Stream single events."""
-        async for event in self._service.stream_events(_stream(request)):
-            yield pb.StreamJobEventsResponse(event=event_to_pb(event))
+        async with aclosing(self._service.stream_events(_stream(request))) as events:
+            async for event in events:
+                yield pb.StreamJobEventsResponse(event=event_to_pb(event))
 
     async def stream_job_event_batches(
         self,
@@ -43,17 +46,9 @@ class JobEventsServiceHandler:
         _: RequestContext[pb.StreamJobEventBatchesRequest, pb.StreamJobEventBatchesResponse],
     ) -> AsyncIterator[pb.StreamJobEventBatchesResponse]:
         """Stream batches as they are stored; an empty message is a sign of life."""
-        async for stored in self._service.stream_encoded(_stream(request)):
-            if stored is None:
-                yield pb.StreamJobEventBatchesResponse()
-                continue
-            yield pb.StreamJobEventBatchesResponse(
-                attempt=stored.attempt,
-                first_sequence=stored.first_sequence,
-                last_sequence=stored.last_sequence,
-                event=stored.payload,
-                cursor=Position(stored.attempt, stored.last_sequence).cursor,
-            )
+        async with aclosing(self._service.stream_encoded(_stream(request))) as batches:
+            async for stored in batches:
+                yield _batch(stored) if stored else pb.StreamJobEventBatchesResponse()
 
     async def publish_job_events(
         self,
@@ -90,6 +85,16 @@ class JobEventsServiceHandler:
     ) -> Published:
         events = admit_events(request.events, self._clock.now())
         return await self._service.publish_encoded(request.task_token, events)
+
+
+def _batch(stored: EncodedEvent) -> pb.StreamJobEventBatchesResponse:
+    return pb.StreamJobEventBatchesResponse(
+        attempt=stored.attempt,
+        first_sequence=stored.first_sequence,
+        last_sequence=stored.last_sequence,
+        event=stored.payload,
+        cursor=Position(stored.attempt, stored.last_sequence).cursor,
+    )
 
 
 def _stream(request: pb.StreamJobEventsRequest | pb.StreamJobEventBatchesRequest) -> StreamRequest:

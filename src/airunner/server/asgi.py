@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from starlette.applications import Starlette
+
 from airunner.rpc.application import build_services
+from airunner.rpc.auth import Authenticator
 from airunner.server.guard import LoopbackGuard
-from airunner.server.pages import build_pages
+from airunner.server.pages import health_routes
+from airunner.server.sse import event_stream_route
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -33,10 +37,15 @@ class AppOptions:
 
 def build_app(platform: Platform, options: AppOptions) -> AsgiApp:
     """Return the application of a platform that is open already."""
+    authenticator = None if options.no_auth else Authenticator(platform.store, platform.clock)
     services = build_services(
-        platform, options.services, no_auth=options.no_auth, max_message_bytes=options.max_message_bytes
+        platform, options.services, authenticator, max_message_bytes=options.max_message_bytes
     )
-    app: AsgiApp = _Router(services, build_pages(platform))
+    routes = health_routes(platform)
+    if "events" in options.services:
+        routes.append(event_stream_route(platform.events, authenticator))
+    pages: Any = Starlette(routes=routes)
+    app: AsgiApp = _Router(services, pages)
     return LoopbackGuard(app) if options.no_auth else app
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from airunner.domain.errors import AirunnerError
 
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
     from airunner.services.platform import Platform
 
 
-def build_pages(platform: Platform) -> Any:
-    """Return the routes of a platform."""
+def health_routes(platform: Platform) -> list[BaseRoute]:
+    """Return the routes that tell how a platform is."""
 
     async def healthz(_: Request) -> Response:
         """The loops make progress."""
@@ -36,6 +35,4 @@ def build_pages(platform: Platform) -> Any:
     async def metrics(_: Request) -> Response:
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
-    return Starlette(
-        routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
-    )
+    return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]

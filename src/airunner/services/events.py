@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from airunner.services.notifier import job_bell
 from airunner.stores.base import AttemptKey, EventQuery
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from airunner.domain.clock import Clock
     from airunner.domain.event import EncodedEvent, Event
@@ -80,22 +81,31 @@ class EventService:
             watched=self._attention.watched(token.job_id),
         )
 
-    async def stream_events(self, request: StreamRequest) -> AsyncIterator[Event]:
+    async def stream_events(self, request: StreamRequest) -> AsyncGenerator[Event, None]:
         """Yield single events: what is stored, then what comes, until the job ends."""
+        async with aclosing(self.stream_or_idle(request)) as events:
+            async for event in events:
+                if event is not None:
+                    yield event
+
+    async def stream_or_idle(self, request: StreamRequest) -> AsyncGenerator[Event | None, None]:
+        """Yield single events, and None now and then while nothing happens."""
         start = await self.start_position(request)
         last_timestamp = 0
-        async for encoded in self.stream_encoded(request, start):
-            if encoded is None:
-                continue
-            for event in unpack(decode_event(encoded), not_before=last_timestamp):
-                last_timestamp = max(last_timestamp, event.timestamp)
-                place = Position(encoded.attempt, event.last_sequence)
-                if place > start and event.timestamp >= request.from_timestamp:
-                    yield replace(event, cursor=place.cursor)
+        async with aclosing(self.stream_encoded(request, start)) as stored:
+            async for encoded in stored:
+                if encoded is None:
+                    yield None
+                    continue
+                for event in unpack(decode_event(encoded), not_before=last_timestamp):
+                    last_timestamp = max(last_timestamp, event.timestamp)
+                    place = Position(encoded.attempt, event.last_sequence)
+                    if place > start and event.timestamp >= request.from_timestamp:
+                        yield replace(event, cursor=place.cursor)
 
     async def stream_encoded(
         self, request: StreamRequest, start: Position | None = None
-    ) -> AsyncIterator[EncodedEvent | None]:
+    ) -> AsyncGenerator[EncodedEvent | None, None]:
         """Yield events as they are stored, and None now and then while nothing happens.
 
         One loop for replay and live: note the bell, read the store after the position, yield, wait. Nothing

@@ -1,0 +1,134 @@
+"""Events for browsers and `curl -N`, over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+from pyqwest import Client as HttpClient
+
+from airunner.domain.clock import SystemClock
+from airunner.rpc.auth import Scope, mint_key
+from airunner.server.asgi import AppOptions
+from airunner.services.api import CompleteRequest, DequeueRequest
+from airunner.services.platform import Platform
+from airunner.stores.memory import MemoryStore
+from airunner.testing.conditions import until
+from airunner.testing.factories import (
+    make_batch,
+    make_end,
+    make_platform,
+    make_request,
+    make_start,
+    make_success,
+)
+from tests.support.serving import serve
+
+MESSAGE = re.compile(r"id: (.*)\nevent: (.*)\ndata: (.*)\n\n")
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Platform]:
+    clock = SystemClock()
+    async with make_platform(MemoryStore(clock), clock) as opened:
+        yield opened
+
+
+async def test_a_finished_job_is_replayed_and_ended(platform: Platform) -> None:
+    job_id = await _finished_job(platform)
+    async with serve(platform) as url:
+        answer = await HttpClient().get(f"{url}/v1/jobs/{job_id}/events")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    text = bytes(answer.content).decode()
+    found = MESSAGE.findall(text)
+    assert [json.loads(data)["sequence"] for _, _, data in found] == [str(n) for n in range(1, 13)]
+    assert [kind for _, kind, _ in found] == ["process_start", *["output_data"] * 10, "process_end"]
+    assert text.endswith("event: end\ndata: {}\n\n")
+
+
+async def test_a_reader_goes_on_after_its_last_event_id(platform: Platform) -> None:
+    job_id = await _finished_job(platform)
+    async with serve(platform) as url:
+        whole = MESSAGE.findall(
+            bytes((await HttpClient().get(f"{url}/v1/jobs/{job_id}/events")).content).decode()
+        )
+        for place in (1, 5, 11):
+            answer = await HttpClient().get(
+                f"{url}/v1/jobs/{job_id}/events", headers={"last-event-id": whole[place - 1][0]}
+            )
+            assert MESSAGE.findall(bytes(answer.content).decode()) == whole[place:]
+
+
+async def test_a_stream_is_live(platform: Platform) -> None:
+    token, job_id = await _held_job(platform)
+    async with serve(platform) as url:
+        address = f"{url}/v1/jobs/{job_id}/events?event_type=process_end"
+        reading = asyncio.create_task(HttpClient().get(address))
+        await until(lambda: platform.attention.watched(job_id))
+        await _finish(platform, token)
+        found = MESSAGE.findall(bytes((await reading).content).decode())
+    assert [kind for _, kind, _ in found] == ["process_end"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (f"{uuid.uuid4()}/events", 404),
+        ("not-a-job/events", 400),
+        ("{job_id}/events?from_sequence=-1", 400),
+        ("{job_id}/events?from_sequence=x", 400),
+        ("{job_id}/events?event_type=nothing", 400),
+        ("{job_id}/events?form_sequence=1", 400),
+    ],
+)
+async def test_bad_requests_have_a_status_and_a_reason(platform: Platform, path: str, status: int) -> None:
+    job_id = await _finished_job(platform)
+    async with serve(platform) as url:
+        answer = await HttpClient().get(f"{url}/v1/jobs/{path.format(job_id=job_id)}")
+    assert answer.status == status
+    assert json.loads(bytes(answer.content))["message"]
+
+
+async def test_a_key_that_may_read_is_needed(platform: Platform) -> None:
+    job_id = await _finished_job(platform)
+    statuses: dict[str, int] = {}
+    async with serve(platform, AppOptions(no_auth=False)) as url:
+        for scope in (Scope.READ, Scope.SUBMIT):
+            minted = mint_key("ann", [scope], (), 0)
+            await platform.store.add_key(minted.key)
+            headers = {"authorization": f"Bearer {minted.text}"}
+            answer = await HttpClient().get(f"{url}/v1/jobs/{job_id}/events", headers=headers)
+            statuses[scope] = answer.status
+        statuses["nobody"] = (await HttpClient().get(f"{url}/v1/jobs/{job_id}/events")).status
+    assert statuses == {Scope.READ: 200, Scope.SUBMIT: 403, "nobody": 401}
+
+
+async def test_a_server_that_shuts_down_does_not_call_it_the_end(platform: Platform) -> None:
+    _, job_id = await _held_job(platform)
+    async with serve(platform) as url:
+        reading = asyncio.create_task(HttpClient().get(f"{url}/v1/jobs/{job_id}/events"))
+        await until(lambda: platform.attention.watched(job_id))
+        await platform.stop()
+        assert b"event: end" not in bytes((await reading).content)
+
+
+async def _held_job(platform: Platform) -> tuple[str, str]:
+    await platform.jobs.enqueue_jobs([make_request()])
+    held = (await platform.jobs.dequeue_jobs(DequeueRequest(queue="builds", wait_seconds=0)))[0]
+    return held.task_token, held.job.job_id
+
+
+async def _finish(platform: Platform, token: str) -> None:
+    events = [make_start(), make_batch(2, 11), make_end(12)]
+    done = CompleteRequest(task_token=token, result=make_success(final_sequence=12), events=events)
+    await platform.jobs.complete_jobs([done])
+
+
+async def _finished_job(platform: Platform) -> str:
+    token, job_id = await _held_job(platform)
+    await _finish(platform, token)
+    return job_id
