@@ -6,6 +6,7 @@ from airunner.client.async_client import DEFAULT_QUEUE, AsyncClient, StreamOptio
 from airunner.client.monitor import ConnectionState
 from airunner.client.sync_client import Client
 from airunner.client.wire_client import DEFAULT_SERVER, WireClient
+from airunner.domain.completeness import Coverage, LogProof, Verdict, VerdictKind
 from airunner.domain.event_buffer import EventBuffer
 from airunner.services.api import (
     CompleteRequest,
@@ -28,6 +29,7 @@ __all__ = [
     "Client",
     "CompleteRequest",
     "ConnectionState",
+    "Coverage",
     "DequeueRequest",
     "DequeuedJob",
     "EnqueueRequest",
@@ -36,12 +38,15 @@ __all__ = [
     "HeldJob",
     "JobPage",
     "JobQuery",
+    "LogProof",
     "Published",
     "QueueStats",
     "ReleaseRequest",
     "StreamOptions",
     "StreamRequest",
     "UpdateRequest",
+    "Verdict",
+    "VerdictKind",
     "WireClient",
     "WorkerSeen",
 ]

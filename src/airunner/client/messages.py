@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from airunner.codec.events import event_to_pb
+from airunner.codec.events import event_to_packed_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import instant
 from airunner.codec.jobs import (
@@ -99,7 +99,7 @@ def complete_to_pb(request: CompleteRequest) -> pb.CompleteJobRequest:
     return pb.CompleteJobRequest(
         task_token=request.task_token,
         job_result=result_to_pb(request.result, request.job_id),
-        events=map(event_to_pb, request.events),
+        events=map(event_to_packed_pb, request.events),
     )
 
 
@@ -110,7 +110,7 @@ def release_to_pb(request: ReleaseRequest) -> pb.ReleaseJobRequest:
         task_token=request.task_token,
         delay_seconds=request.delay_seconds,
         unstarted=request.unstarted,
-        events=map(event_to_pb, request.events),
+        events=map(event_to_packed_pb, request.events),
         error_message=request.error,
     )
 
@@ -118,7 +118,7 @@ def release_to_pb(request: ReleaseRequest) -> pb.ReleaseJobRequest:
 @refusing
 def publish_to_pb(task_token: str, events: Sequence[Event]) -> pb.PublishJobEventBatchRequest:
     """Return the message of events to append."""
-    return pb.PublishJobEventBatchRequest(task_token=task_token, events=map(event_to_pb, events))
+    return pb.PublishJobEventBatchRequest(task_token=task_token, events=map(event_to_packed_pb, events))
 
 
 @refusing
@@ -150,6 +150,7 @@ def stream_to_pb(request: StreamRequest) -> pb.StreamJobEventBatchesRequest:
         attempt=request.attempt,
         cursor=request.cursor,
         no_follow=not request.follow,
+        accept_encodings=[pb.BATCH_ENCODING_ZSTD],
     )
 
 

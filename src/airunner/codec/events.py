@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError
 
+from airunner.codec import packing
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import duration_millis, instant, set_duration, set_instant
 from airunner.codec.jobs import enum_from_pb, to_wire
@@ -131,6 +132,14 @@ def event_to_pb(event: Event) -> pb.JobEvent:
     return message
 
 
+def event_to_packed_pb(event: Event) -> pb.JobEvent:
+    """Return the message of an event, a batch made as small as it gets."""
+    message = event_to_pb(event)
+    if isinstance(event.data, OutputBatch):
+        packing.pack(message.output_batch)
+    return message
+
+
 def event_to_json(event: Event) -> str:
     """Return an event in the JSON of the contract, on one line."""
     return MessageToJson(event_to_pb(event), indent=None)
@@ -161,9 +170,8 @@ def _kind(message: pb.JobEvent) -> EventType:
 def _check_batch(message: pb.JobEvent) -> tuple[int, Sequence[int]]:
     """Check a batch against itself; return its last sequence and its timestamps."""
     batch = message.output_batch
-    if batch.encoding:
-        raise InvalidArgument("this batch encoding is not supported")
-    count = len(batch.outputs)
+    items = packing.outputs(batch)
+    count = len(items)
     if not 1 <= count <= limits.MAX_BATCH_EVENTS:
         raise InvalidArgument(f"a batch must have 1 to {limits.MAX_BATCH_EVENTS} outputs, not {count}")
     if batch.start_sequence != message.sequence or batch.end_sequence - batch.start_sequence + 1 != count:
@@ -173,21 +181,21 @@ def _check_batch(message: pb.JobEvent) -> tuple[int, Sequence[int]]:
     stamps = batch.timestamps
     if stamps and len(stamps) != count:
         raise InvalidArgument(f"batch {message.sequence} must have a timestamp for each output, or none")
-    if any(not pb.STREAM_TYPE_UNSPECIFIED <= item.stream <= pb.STREAM_TYPE_STDERR for item in batch.outputs):
+    if any(not pb.STREAM_TYPE_UNSPECIFIED <= item.stream <= pb.STREAM_TYPE_STDERR for item in items):
         raise InvalidArgument(f"batch {message.sequence} has an unknown stream")
-    ordered = list(stamps) or _simulated(message)
+    ordered = list(stamps) or _simulated(message, count)
     if ordered != sorted(ordered) or (ordered and not 0 <= ordered[0] <= ordered[-1] <= limits.MAX_INSTANT):
         raise InvalidArgument(f"batch {message.sequence}: timestamps must not run backwards")
     return batch.end_sequence, ordered
 
 
-def _simulated(message: pb.JobEvent) -> list[int]:
+def _simulated(message: pb.JobEvent, count: int) -> list[int]:
     """Return the times that a batch without any will be given."""
     if not message.HasField("timestamp"):
         return []
     batch = message.output_batch
     first = instant(message.timestamp, "timestamp")
-    return [first, first + (len(batch.outputs) - 1) * (batch.playback_interval_millis or DEFAULT_PLAYBACK_MS)]
+    return [first, first + (count - 1) * (batch.playback_interval_millis or DEFAULT_PLAYBACK_MS)]
 
 
 def _check_gap(sequence: int, gap: Gap) -> int:
@@ -231,7 +239,7 @@ def _data(message: pb.JobEvent) -> EventData:
 
 def _batch(batch: pb.OutputBatchEvent) -> OutputBatch:
     return OutputBatch(
-        outputs=tuple(Output(item.output, _stream(item.stream)) for item in batch.outputs),
+        outputs=tuple(Output(item.output, _stream(item.stream)) for item in packing.outputs(batch)),
         start_sequence=batch.start_sequence,
         end_sequence=batch.end_sequence,
         timestamps=tuple(batch.timestamps),

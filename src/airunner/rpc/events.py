@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from airunner.codec.events import admit_events, event_to_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.jobs import enum_from_pb
+from airunner.codec.packing import unpack_payload
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.event import EventType, Position
 from airunner.services.api import StreamRequest
@@ -46,9 +47,10 @@ class JobEventsServiceHandler:
         _: RequestContext[pb.StreamJobEventBatchesRequest, pb.StreamJobEventBatchesResponse],
     ) -> AsyncIterator[pb.StreamJobEventBatchesResponse]:
         """Stream batches as they are stored; an empty message is a sign of life."""
+        unpacks = pb.BATCH_ENCODING_ZSTD in request.accept_encodings
         async with aclosing(self._service.stream_encoded(_stream(request))) as batches:
             async for stored in batches:
-                yield _batch(stored) if stored else pb.StreamJobEventBatchesResponse()
+                yield _batch(stored, unpacks=unpacks) if stored else pb.StreamJobEventBatchesResponse()
 
     async def publish_job_events(
         self,
@@ -87,12 +89,12 @@ class JobEventsServiceHandler:
         return await self._service.publish_encoded(request.task_token, events)
 
 
-def _batch(stored: EncodedEvent) -> pb.StreamJobEventBatchesResponse:
+def _batch(stored: EncodedEvent, *, unpacks: bool) -> pb.StreamJobEventBatchesResponse:
     return pb.StreamJobEventBatchesResponse(
         attempt=stored.attempt,
         first_sequence=stored.first_sequence,
         last_sequence=stored.last_sequence,
-        event=stored.payload,
+        event=stored.payload if unpacks else unpack_payload(stored.payload),
         cursor=Position(stored.attempt, stored.last_sequence).cursor,
     )
 

@@ -1,0 +1,77 @@
+"""Batches made smaller: their outputs as one compressed block, where that helps."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import zstandard
+from google.protobuf.message import DecodeError
+
+from airunner.codec.gen.job.v1 import job_pb2 as pb
+from airunner.domain.errors import InvalidArgument
+from airunner.domain.limits import MAX_EVENT_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Below this size the block costs more than it saves.
+_WORTH_BYTES = 256
+_LEVEL = 3
+
+
+class _Zstd(threading.local):
+    """A compressor serves one thread at a time."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_zstd = _Zstd()
+
+
+def pack(batch: pb.OutputBatchEvent) -> None:
+    """Compress the outputs of a batch in place, if that makes it smaller."""
+    plain = pb.OutputBatchEvent(outputs=batch.outputs).SerializeToString()
+    if len(plain) < _WORTH_BYTES:
+        return
+    packed = _zstd.compressor.compress(plain)
+    if len(packed) < len(plain):
+        batch.ClearField("outputs")
+        batch.encoding, batch.packed, batch.unpacked_bytes = pb.BATCH_ENCODING_ZSTD, packed, len(plain)
+
+
+def outputs(batch: pb.OutputBatchEvent) -> Sequence[pb.OutputItem]:
+    """Return the outputs of a batch, packed or not; one that lies about itself is refused."""
+    if not batch.encoding:
+        return batch.outputs
+    if batch.encoding != pb.BATCH_ENCODING_ZSTD:
+        raise InvalidArgument("the batch has an unknown encoding")
+    if batch.outputs or not 0 < batch.unpacked_bytes <= MAX_EVENT_BYTES:
+        raise InvalidArgument(f"a packed batch has only packed outputs, of at most {MAX_EVENT_BYTES} bytes")
+    try:
+        plain = _zstd.decompressor.decompress(
+            batch.packed, max_output_size=batch.unpacked_bytes, allow_extra_data=False
+        )
+        unpacked = pb.OutputBatchEvent.FromString(plain)
+    except (zstandard.ZstdError, DecodeError):
+        raise InvalidArgument("the packed batch cannot be unpacked") from None
+    if len(plain) != batch.unpacked_bytes:
+        raise InvalidArgument(f"the packed batch has {len(plain)} bytes, not {batch.unpacked_bytes}")
+    return unpacked.outputs
+
+
+def unpack_payload(payload: bytes) -> bytes:
+    """Return a stored payload for a reader that cannot unpack; one that cannot be read is left as it is."""
+    try:
+        message = pb.JobEvent.FromString(payload)
+        if not message.output_batch.encoding:
+            return payload
+        plain = outputs(message.output_batch)
+    except (DecodeError, InvalidArgument):
+        return payload
+    for field in ("encoding", "packed", "unpacked_bytes"):
+        message.output_batch.ClearField(field)
+    message.output_batch.outputs.extend(plain)
+    return message.SerializeToString()

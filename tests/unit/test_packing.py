@@ -1,0 +1,80 @@
+"""Compressed batches: smaller, exact, and refused when they lie."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airunner.codec.events import admit_event, decode_event, event_to_packed_pb, event_to_pb
+from airunner.codec.gen.job.v1 import job_pb2 as pb
+from airunner.codec.packing import pack, unpack_payload
+from airunner.domain.errors import InvalidArgument
+from airunner.domain.event import Event, Output, OutputBatch, StreamType
+
+NOON = 1_700_000_000_000
+LINES = tuple(Output(b"compiling module %d of the project\n" % n) for n in range(50))
+
+
+def batch_of(outputs: tuple[Output, ...]) -> Event:
+    stamps = tuple(range(NOON, NOON + len(outputs)))
+    data = OutputBatch(outputs=outputs, start_sequence=1, end_sequence=len(outputs), timestamps=stamps)
+    return Event(sequence=1, timestamp=NOON, data=data, attempt=1)
+
+
+@given(
+    st.lists(st.builds(Output, st.binary(max_size=400), st.sampled_from(StreamType)), min_size=1, max_size=50)
+)
+def test_a_packed_batch_is_the_same_batch(outputs: list[Output]) -> None:
+    event = batch_of(tuple(outputs))
+    packed, plain = event_to_packed_pb(event), event_to_pb(event)
+    assert packed.ByteSize() <= plain.ByteSize() + 8
+    stored = admit_event(packed, NOON)
+    assert decode_event(stored).data == event.data
+    assert decode_event(stored).last_sequence == stored.last_sequence == len(outputs)
+
+
+def test_text_gets_much_smaller() -> None:
+    event = batch_of(LINES)
+    assert event_to_packed_pb(event).ByteSize() < event_to_pb(event).ByteSize() / 2
+
+
+def test_noise_and_short_batches_stay_as_they_are() -> None:
+    for outputs in ((Output(os.urandom(2000)),), LINES[:2]):
+        assert not event_to_packed_pb(batch_of(outputs)).output_batch.encoding
+
+
+def test_a_reader_that_cannot_unpack_gets_the_plain_batch() -> None:
+    event = batch_of(LINES)
+    stored = admit_event(event_to_packed_pb(event), NOON)
+    plain = pb.JobEvent.FromString(unpack_payload(stored.payload))
+    assert len(plain.output_batch.outputs) == 50
+    assert not plain.output_batch.packed
+    assert unpack_payload(b"\xff\xff") == b"\xff\xff"
+
+
+@pytest.mark.parametrize("fault", ["size", "bomb", "garbage", "encoding", "both", "count", "huge"])
+def test_a_packed_batch_that_lies_about_itself_is_refused(fault: str) -> None:
+    message = event_to_pb(batch_of(LINES))
+    pack(message.output_batch)
+    batch = message.output_batch
+    match fault:
+        case "size":
+            batch.unpacked_bytes += 1
+        case "bomb":
+            batch.packed = zstandard.ZstdCompressor().compress(b"\0" * 50_000_000)
+        case "garbage":
+            batch.packed = b"not zstd at all"
+        case "encoding":
+            batch.encoding = 7  # type: ignore[assignment]  # unknown
+        case "both":
+            batch.outputs.add(output=b"x")
+        case "count":
+            batch.end_sequence += 1
+        case "huge":
+            batch.unpacked_bytes = 2**40
+    with pytest.raises(InvalidArgument):
+        admit_event(message, NOON)
