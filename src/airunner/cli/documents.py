@@ -10,6 +10,7 @@ from airunner.cli.instants import to_iso
 from airunner.domain.event import Event, Gap, Output, ProcessEnd, ProcessError, ProcessStart, Progress
 
 if TYPE_CHECKING:
+    from airunner.domain.completeness import Verdict
     from airunner.domain.job import Job, JobParams, JobResult
     from airunner.services.api import WorkerSeen
     from airunner.stores.base import ApiKey, QueueStats
@@ -49,6 +50,18 @@ def event_document(job_id: str, event: Event) -> dict[str, object]:
         "cursor": event.cursor,
         "event_type": "OUTPUT" if isinstance(event.data, Output) else event.event_type.name,
         **_event_content(event),
+    }
+
+
+def verdict_document(job_id: str, verdict: Verdict) -> dict[str, object]:
+    """What was proven about a log that was read; `attempt` is 0 when it has several."""
+    return {
+        "job_id": job_id,
+        "verdict": verdict.kind.value,
+        "text": verdict.text,
+        "attempt": verdict.attempt,
+        "events": verdict.events,
+        "missing": [asdict(missed) for missed in verdict.missing],
     }
 
 

@@ -12,13 +12,16 @@ from airunner.domain.clock import SystemClock
 if TYPE_CHECKING:
     from airunner.cli.event_view import EventView
     from airunner.client import AsyncClient
+    from airunner.domain.completeness import LogProof
     from airunner.services.api import StreamRequest
 
 _TICK_SECONDS = 0.2
 
 
-async def follow(client: AsyncClient, request: StreamRequest, view: EventView, factor: float = 0.0) -> None:
-    """Show the events of a job until its stream ends."""
+async def follow(
+    client: AsyncClient, request: StreamRequest, view: EventView, proof: LogProof, factor: float = 0.0
+) -> None:
+    """Show the events of a job until its stream ends; `proof` sees all that are shown."""
     clock = SystemClock()
     pace = Pace(clock, factor)
     ticking = asyncio.create_task(_tick(view, clock))
@@ -27,6 +30,7 @@ async def follow(client: AsyncClient, request: StreamRequest, view: EventView, f
             async for event in events:
                 await pace.wait_for(event)
                 view.show(event)
+                proof.see(event)
     finally:
         ticking.cancel()
         view.finish()

@@ -12,6 +12,7 @@ from airunner.cli.session import with_clients
 
 if TYPE_CHECKING:
     from airunner.cli.event_view import ViewOptions
+    from airunner.cli.verdicts import Ending
     from airunner.client import AsyncClient
     from airunner.domain.event import EventType
     from airunner.services.api import StreamRequest
@@ -37,17 +38,20 @@ def monitor(
     speed: Annotated[str, Parameter(help="Playback that many times as fast, such as 2x.")] = "",
     fast: Annotated[bool, Parameter(help="No delays; this is the default.")] = False,
     raw: Annotated[bool, Parameter(help="Every byte as it is, also on a terminal.")] = False,
+    verify: Annotated[bool, Parameter(help="End with what is proven: complete, partial or a gap.")] = False,
     as_json: AsJson = False,
     connection: Connection = ANY_SERVER,
-) -> None:
+) -> int:
     """Show the output of a job, live or again, until the job ends.
 
     Its standard output goes to standard output, its standard error to standard error; on a terminal, other
-    control sequences than colours are taken out. The exit code is 0 however the job ended.
+    control sequences than colours are taken out. The exit code is 0 however the job ended, but 1 if events
+    are missing or the output is not what the worker made a digest of.
     """
     from airunner.cli.event_view import ViewOptions
     from airunner.cli.instants import from_text
     from airunner.cli.playback import choose_factor
+    from airunner.cli.verdicts import Ending
     from airunner.services.api import StreamRequest
 
     factor = choose_factor(playback=playback, slow=slow, speed=speed, fast=fast)
@@ -60,7 +64,10 @@ def monitor(
         follow=not no_follow,
     ).validate()
     options = ViewOptions(raw=raw, timestamps=timestamps, as_json=as_json)
-    with_clients(connection, lambda hasty, patient: _monitor(hasty, patient, request, options, factor))
+    ending = Ending(as_json=as_json, asked=verify)
+    return with_clients(
+        connection, lambda hasty, patient: _monitor(hasty, patient, request, options, ending, factor)
+    )
 
 
 def event_types(names: tuple[str, ...]) -> frozenset[EventType]:
@@ -81,14 +88,21 @@ async def _monitor(
     patient: AsyncClient,
     request: StreamRequest,
     options: ViewOptions,
+    ending: Ending,
     factor: float,
-) -> None:
+) -> int:
     from airunner.cli.event_view import open_view
+    from airunner.cli.exit_codes import ExitCode
     from airunner.cli.following import follow
+    from airunner.cli.verdicts import final_position, open_proof
 
     job = await hasty.get_job(request.job_id)
     view = open_view(job.job_id, options, job.result.final_sequence if job.result else 0)
-    await follow(patient, request, view, factor)
+    proof = open_proof(request)
+    await follow(patient, request, view, proof, factor)
     if job.result is None and request.follow:
         job = await patient.get_job(request.job_id)
     hint(f"job {job.job_id} is {job.state.name}")
+    verdict = proof.verdict(final_position(job, request))
+    ending.tell(job.job_id, verdict)
+    return ExitCode.FAILED if verdict.broken else ExitCode.OK

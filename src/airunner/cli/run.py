@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from airunner.cli.exit_codes import of_result
+from airunner.cli.exit_codes import ExitCode, of_result
 from airunner.cli.job_options import PLAIN_JOB, Command, JobOptions
 from airunner.cli.options import ANY_SERVER, AsJson, Connection
 from airunner.cli.printing import hint, print_json, say
@@ -16,6 +16,7 @@ from airunner.cli.session import with_clients
 if TYPE_CHECKING:
     from airunner.cli.event_view import ViewOptions
     from airunner.client import AsyncClient
+    from airunner.domain.completeness import Verdict
     from airunner.domain.job import Job
     from airunner.services.api import EnqueueRequest
 
@@ -43,25 +44,32 @@ def run(
 async def _run(
     hasty: AsyncClient, patient: AsyncClient, request: EnqueueRequest, options: ViewOptions
 ) -> int:
+    from airunner.cli.verdicts import Ending
     from airunner.client.entries import only
 
     job_id = only(await hasty.enqueue_jobs([request])).job_id
     hint(f"job {job_id}")
     try:
-        job = await _follow_to_end(patient, job_id, options)
+        job, verdict = await _follow_to_end(patient, job_id, options)
     except asyncio.CancelledError:
         say(f"the job goes on; see 'airunner monitor {job_id}' and 'airunner cancel {job_id}'")
         raise
-    return _report(job, options)
+    Ending(as_json=options.as_json, quiet=True).tell(job_id, verdict)
+    code = _report(job, options)
+    return code or (ExitCode.FAILED if verdict.broken else ExitCode.OK)
 
 
-async def _follow_to_end(client: AsyncClient, job_id: str, options: ViewOptions) -> Job:
+async def _follow_to_end(client: AsyncClient, job_id: str, options: ViewOptions) -> tuple[Job, Verdict]:
     from airunner.cli.event_view import open_view
     from airunner.cli.following import follow
+    from airunner.cli.verdicts import final_position, open_proof
     from airunner.services.api import StreamRequest
 
-    await follow(client, StreamRequest(job_id=job_id), open_view(job_id, options))
-    return await client.wait_for_end(job_id)
+    request = StreamRequest(job_id=job_id)
+    proof = open_proof(request)
+    await follow(client, request, open_view(job_id, options), proof)
+    job = await client.wait_for_end(job_id)
+    return job, proof.verdict(final_position(job, request))
 
 
 def _report(job: Job, options: ViewOptions) -> int:
