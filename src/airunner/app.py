@@ -87,6 +87,7 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
         drain_seconds=worker.drain_seconds,
         base_environment=environment_for_jobs(),
         work_dir=worker.work_dir,
+        redact_names=worker.redact_names,
     )
     return Worker(client, client, SystemClock(), options)
 

@@ -61,7 +61,10 @@ def set_up_logs(level: str, style: str = "auto") -> None:
     """Write logs to standard error: for people on a terminal, as JSON otherwise."""
     people = style == "console" or (style == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer() if people else structlog.processors.JSONRenderer()
+        # A traceback shows where, never the values there: they may be secret.
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        if people
+        else structlog.processors.JSONRenderer()
     )
     structlog.configure(
         processors=[

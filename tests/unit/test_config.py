@@ -60,6 +60,7 @@ DEFAULTS: Mapping[str, object] = {
     "worker.grace_seconds": 10,
     "worker.drain_seconds": 30,
     "worker.work_dir": None,
+    "worker.redact_names": (),
 }
 
 

@@ -110,7 +110,8 @@ def test_zero_means_the_default() -> None:
         JobParams(handler="resize", payload_json='{"width": 3}'),
         JobParams(repository_url="https://example.org/a.git", command="make"),
         JobParams(repository_url="https://example.org/a.git"),
-        JobParams(command="make", environment={"A": "", "B": "="}, secret_names=("B",)),
+        JobParams(command="make", environment={"A": "", "B": "="}),
+        JobParams(command="make", environment={"B": "äöü"}, secret_names=("B",)),
     ],
 )
 def test_parameters_that_can_be_carried_out(params: JobParams) -> None:
@@ -152,6 +153,13 @@ def test_parameters_that_no_worker_could_carry_out(params: JobParams) -> None:
 def test_a_result_that_contradicts_itself_is_refused(result: JobResult) -> None:
     with pytest.raises(InvalidArgument):
         result.validate()
+
+
+def test_a_secret_too_short_to_be_redacted_is_refused_without_telling_it() -> None:
+    params = JobParams(command="make", environment={"PIN": "12345"}, secret_names=("PIN",))
+    with pytest.raises(InvalidArgument, match=r"'PIN' must have at least 6 bytes") as caught:
+        params.validate()
+    assert "12345" not in caught.value.text
 
 
 def test_secret_values_are_masked_and_others_are_not() -> None:

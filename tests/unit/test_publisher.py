@@ -286,7 +286,7 @@ async def test_the_answer_tells_who_watches_and_who_cancelled() -> None:
         await until(lambda: bench.attempt.watched)
         await until(bench.cancelled.is_set)
         await watching
-        await stream.aclose()  # type: ignore[attr-defined] # it is a generator
+        await stream.aclose()
         bench.clock.advance(0.2)
         bench.publisher.add_output(lines(1), OUT)
         await until(lambda: len(bench.network.calls) == 2)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from airunner.domain.errors import InternalError, InvalidArgument, Unavailable
-from airunner.domain.job import JobParams
+from airunner.domain.job import ExecutionConfig, JobParams, mint_job_id
 from airunner.services.api import DequeueRequest
 from airunner.services.platform import Platform
-from airunner.stores.base import Enqueued, JobQuery
+from airunner.stores.base import Demand, Enqueued, JobQuery, NewJob
 from airunner.stores.sqlite import SqliteStore
 from airunner.stores.sqlite.store import DATABASE
 from airunner.stores.sqlite.writer import Transaction
-from airunner.testing.clock import ManualClock
+from airunner.testing.clock import ManualClock, ManualTimer
 from airunner.testing.conditions import until
-from airunner.testing.factories import make_platform, make_request
+from airunner.testing.factories import NOON, make_platform, make_request
 
 
 @pytest.fixture
@@ -166,3 +167,64 @@ async def test_a_malformed_request_reaches_no_writer(platform: Platform, store: 
     (outcome,) = await platform.jobs.enqueue_jobs([make_request("not a queue")])
     assert isinstance(outcome, InvalidArgument)
     assert store.commits == before
+
+
+class SlowTimers(ManualClock):
+    """A clock whose timers are always late, as when the loop is busy."""
+
+    def call_at(self, when: int, callback: Callable[[], None]) -> ManualTimer:
+        return ManualTimer(callback)
+
+
+async def test_what_a_claim_leaves_is_offered_to_those_who_wait(tmp_path: Path) -> None:
+    clock = SlowTimers()
+    store = SqliteStore(tmp_path, clock)
+    async with make_platform(store, clock) as platform:
+        await platform.jobs.enqueue_jobs([make_request(delay_seconds=10), make_request(delay_seconds=10)])
+        waiting = asyncio.create_task(store.dequeue_jobs(demand()))
+        await store.set_paused("other", paused=True)  # comes after the dequeue, so that is parked by now
+        clock.advance(10)
+        assert len(await store.dequeue_jobs(demand())) == 1
+        async with asyncio.timeout(30):
+            assert len(await waiting) == 1
+
+
+async def test_a_row_that_cannot_be_read_stops_nobody_else(platform: Platform, store: SqliteStore) -> None:
+    waiting = asyncio.create_task(store.dequeue_jobs(demand()))
+    await store.set_paused("other", paused=True)
+    await store.enqueue_jobs([bad_job()])
+    with pytest.raises(InternalError):
+        await waiting
+    await store.check()
+    await enqueue(platform)
+
+
+async def test_a_closed_store_turns_everybody_away(store: SqliteStore) -> None:
+    await store.open()
+    closing = asyncio.create_task(store.close())
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable):
+        await store.set_paused("late", paused=True)
+    await closing
+    with pytest.raises(Unavailable):
+        await store.check()
+
+
+def demand() -> Demand:
+    return Demand(queues=("builds",), max_jobs=1, visibility_seconds=60)
+
+
+def bad_job() -> NewJob:
+    return NewJob(
+        job_id=mint_job_id(NOON),
+        queue="builds",
+        principal="",
+        request_id=str(uuid.uuid4()),
+        fingerprint=b"",
+        params=JobParams(command="make"),
+        params_bytes=b"\xff\xff\xff",
+        execution=ExecutionConfig(),
+        max_attempts=3,
+        created_at=NOON,
+        due_at=NOON,
+    )

@@ -106,6 +106,10 @@ class JobParams:
         for name in self.secret_names:
             if name not in self.environment:
                 raise InvalidArgument(f"secret_names: {name!r} is not in the environment")
+            if len(self.environment[name].encode("utf-8", "surrogatepass")) < limits.MIN_SECRET_BYTES:
+                # Redacting so little would tear ordinary output apart.
+                least = limits.MIN_SECRET_BYTES
+                raise InvalidArgument(f"secret_names: the value of {name!r} must have at least {least} bytes")
 
     def _validate_payload(self) -> None:
         if not self.handler:

@@ -30,6 +30,7 @@ MAX_BATCH_EVENTS = 50
 MAX_EVENT_BYTES = 350 * 1024
 MAX_SEQUENCE = 10**12 - 1
 MAX_NAME_BYTES = 256
+MIN_SECRET_BYTES = 6
 # The year 9999: what a timestamp of the contract can hold.
 MAX_INSTANT = 253_402_300_799_999
 

@@ -106,7 +106,7 @@ class JobService:
         self._workers.took(demand.worker_id, [job.job_id for job in jobs])
         if jobs:
             telemetry.jobs_dequeued.add(len(jobs))
-            telemetry.jobs_redelivered.add(sum(job.attempt > 1 for job in jobs))
+            telemetry.jobs_redelivered.add(sum(job.attempt - job.life.handed_back > 1 for job in jobs))
         return [DequeuedJob(job=job, task_token=self._token(job)) for job in jobs]
 
     def hand_back(self, jobs: Sequence[DequeuedJob]) -> None:
@@ -161,13 +161,15 @@ class JobService:
         """End held jobs whose completions were checked."""
         limits.check_range(len(prepared), "completions", 1, limits.MAX_BATCH_ENTRIES)
         valid = [entry for entry in prepared if isinstance(entry, Completion)]
-        ended = iter(await self._store.complete_jobs(valid, self._clock.now()) if valid else ())
+        now = self._clock.now()
+        ended = iter(await self._store.complete_jobs(valid, now) if valid else ())
         outcomes: list[JobState | AirunnerError] = []
         for entry in prepared:
             outcome = next(ended) if isinstance(entry, Completion) else entry
             if isinstance(entry, Completion) and not isinstance(outcome, AirunnerError):
                 self._over(entry.key.job_id)
-                telemetry.jobs_completed.add(1, outcome.state.name.lower())
+                # A repetition finds the job at an end that is older.
+                telemetry.jobs_completed.add(outcome.finished_at == now, outcome.state.name.lower())
             outcomes.append(outcome if isinstance(outcome, AirunnerError) else outcome.state)
         return outcomes
 
@@ -252,6 +254,7 @@ class JobService:
         outcome = (await self._store.enqueue_jobs([copy], max_queued=self._rules.max_queued))[0]
         if isinstance(outcome, AirunnerError):
             raise outcome
+        telemetry.jobs_enqueued.add(outcome.job_id == copy.job_id)
         return (await self._store.get_job(outcome.job_id)).masked()
 
     async def list_queues(self) -> Sequence[QueueStats]:

@@ -160,7 +160,8 @@ class MemoryStore:
 
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
-        self._paused[queue] = paused
+        if paused or queue in self._paused:
+            self._paused[queue] = paused
         self._serve({queue})
 
     async def read_events(self, query: EventQuery) -> EventPage:

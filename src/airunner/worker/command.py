@@ -18,8 +18,10 @@ from airunner.worker.process import CouldNotStart, Process, ProcessExit, Process
 if TYPE_CHECKING:
     from airunner.domain.batching import Batcher
     from airunner.domain.clock import Clock
+    from airunner.domain.event import Event
     from airunner.queues.base import Delivery
     from airunner.worker.publisher import Publisher
+    from airunner.worker.redaction import LineRedactor
 
 T = TypeVar("T")
 
@@ -49,12 +51,19 @@ class CommandAttempt:
     """
 
     def __init__(
-        self, delivery: Delivery[Attempt], *, publisher: Publisher, batcher: Batcher, clock: Clock
+        self,
+        delivery: Delivery[Attempt],
+        *,
+        publisher: Publisher,
+        batcher: Batcher,
+        clock: Clock,
+        redactor: LineRedactor | None = None,
     ) -> None:
         self._delivery = delivery
         self._publisher = publisher
         self._batcher = batcher
         self._clock = clock
+        self._redactor = redactor
         self._interrupted = False
 
     async def handle(self, spec: ProcessSpec) -> JobOutcome:
@@ -72,13 +81,21 @@ class CommandAttempt:
 
     async def refuse(self, reason: str, exit_code: int, started_at: int) -> JobOutcome:
         """End an attempt that cannot begin."""
-        text = reason[:_ERROR_TEXT_LENGTH]
+        shown = self._redactor.text(reason) if self._redactor else reason
+        text = shown[:_ERROR_TEXT_LENGTH]
         verdict = _Verdict(outcome=Outcome.FAILURE, exit_code=exit_code, error=text, notes=(text,))
         return await self._conclude(
             verdict, ProcessEnd(pid=0, exit_code=exit_code, run_duration_ms=0), started_at
         )
 
     def _on_output(self, lines: list[bytes], is_stderr: bool) -> Awaitable[None] | None:
+        if self._redactor:
+            lines = self._redactor.feed(lines, is_stderr)
+        return self._publish(lines, is_stderr)
+
+    def _publish(self, lines: list[bytes], is_stderr: bool) -> Awaitable[None] | None:
+        if not lines:
+            return None
         return self._publisher.add_output(lines, StreamType.STDERR if is_stderr else StreamType.STDOUT)
 
     async def _see_through(self, process: Process) -> ProcessExit:
@@ -109,7 +126,7 @@ class CommandAttempt:
 
     async def _conclude(self, verdict: _Verdict, end: ProcessEnd, started_at: int) -> JobOutcome:
         notes: list[EventData] = [ProcessError(error_message=note) for note in verdict.notes]
-        finishing = asyncio.create_task(self._publisher.finish([*notes, end]))
+        finishing = asyncio.create_task(self._finish([*notes, end]))
         events = await _through_one_cancellation(
             finishing, lambda: finishing.cancel() if self._delivery.lost else None
         )
@@ -127,6 +144,15 @@ class CommandAttempt:
             output_sha256=self._batcher.output_sha256,
         )
         return JobOutcome(result=result, events=events)
+
+    async def _finish(self, last: list[EventData]) -> list[Event]:
+        """Publish what the redactor held back, now that nothing follows, and then the last events."""
+        for is_stderr in (False, True):
+            held = self._redactor.flush(is_stderr) if self._redactor else []
+            room = self._publish(held, is_stderr)
+            if room is not None:
+                await room
+        return await self._publisher.finish(last)
 
     def _verdict(self, ended: ProcessExit, spec: ProcessSpec) -> _Verdict:
         outcome, error = self._explain(ended, spec)

@@ -17,6 +17,8 @@ from airunner.domain.job import ProcessType
 from airunner.worker.command import CommandAttempt
 from airunner.worker.process import ProcessSpec
 from airunner.worker.publisher import Publisher
+from airunner.worker.redaction import LineRedactor
+from airunner.worker.secret_forms import secret_values
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -40,6 +42,8 @@ class Surroundings:
     work_dir: Path | None = None
     """Where the folders of attempts are made; None is the system's place for temporary files."""
     grace_seconds: float = 10.0
+    redact_names: tuple[str, ...] = ()
+    """Patterns of names of variables whose values are secret, beside those that a job calls so."""
 
 
 class JobRunner:
@@ -64,7 +68,13 @@ class JobRunner:
             on_cancel=delivery.cancelled.set,
         )
         try:
-            attempt = CommandAttempt(delivery, publisher=publisher, batcher=batcher, clock=self._clock)
+            attempt = CommandAttempt(
+                delivery,
+                publisher=publisher,
+                batcher=batcher,
+                clock=self._clock,
+                redactor=self._redactor(job.params),
+            )
             outcome = await self._handle(attempt, job)
         finally:
             await publisher.abandon()
@@ -87,6 +97,12 @@ class JobRunner:
                 return await attempt.handle(self._spec(job, folder))
         except _NoFolder as error:
             return await attempt.refuse(str(error), _CANNOT_BEGIN, self._clock.now())
+
+    def _redactor(self, params: JobParams) -> LineRedactor | None:
+        """Return what hides the job's secrets; None if it has none, which is the common case."""
+        around = self._surroundings
+        secrets = secret_values(params, around.base_environment, around.redact_names)
+        return LineRedactor(secrets) if secrets else None
 
     @asynccontextmanager
     async def _folder(self, params: JobParams) -> AsyncIterator[str]:

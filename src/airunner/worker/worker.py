@@ -44,6 +44,8 @@ class WorkerOptions:
     base_environment: Mapping[str, str] = field(default_factory=dict)
     """What every process gets; it inherits nothing else from the worker."""
     work_dir: Path | None = None
+    redact_names: tuple[str, ...] = ()
+    """Patterns of names of variables whose values never show in output."""
 
 
 class Worker:
@@ -58,6 +60,7 @@ class Worker:
                 base_environment=options.base_environment,
                 work_dir=options.work_dir,
                 grace_seconds=options.grace_seconds,
+                redact_names=options.redact_names,
             ),
         )
         subscription = Subscription(

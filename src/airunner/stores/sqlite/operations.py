@@ -37,6 +37,9 @@ def claim(tx: Transaction, demand: Demand, now: int) -> list[Job]:
     for queue in demand.queues:
         if not _paused(tx.connection, queue) and (found := _claimable(tx, queue, demand.max_jobs, now)):
             tx.waking_queues.add(queue)
+            if len(found) == demand.max_jobs:
+                # There may be more, and what fell due just now has no timer any more.
+                tx.ready_queues.add(queue)
             return [_begin(tx, row, demand, now) for row in found]
     return []
 
@@ -102,11 +105,14 @@ def cancel(tx: Transaction, job_id: str, now: int) -> Job:
 
 def set_paused(tx: Transaction, queue: str, paused: bool) -> None:
     """Stop or allow claims from a queue."""
-    tx.connection.execute(
-        "INSERT INTO queues (name, paused) VALUES (?, ?) "
-        "ON CONFLICT (name) DO UPDATE SET paused = excluded.paused",
-        (queue, paused),
-    )
+    if paused:
+        tx.connection.execute(
+            "INSERT INTO queues (name, paused) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET paused = 1",
+            (queue,),
+        )
+    else:
+        # To resume a queue that nobody has used does not make one.
+        tx.connection.execute("UPDATE queues SET paused = 0 WHERE name = ?", (queue,))
     tx.wake((queue,))
 
 

@@ -100,7 +100,8 @@ class SqliteStore:
         if self._wake:
             self._wake.cancel()
         if self._writer:
-            await asyncio.to_thread(self._writer.close)
+            self._writer.refuse()
+            await asyncio.to_thread(self._writer.join)
         if self._readers:
             await asyncio.to_thread(self._readers.shutdown)
         for connection in self._read_connections:
@@ -109,6 +110,8 @@ class SqliteStore:
 
     async def check(self) -> None:
         """Raise if the store cannot answer."""
+        if self._writer is None or not self._writer.alive:
+            raise Unavailable("the store is not open for writing")
         await self._read(lambda connection: connection.execute("SELECT 1 FROM jobs LIMIT 1").fetchone())
 
     async def enqueue_jobs(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import queue
 import sqlite3
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -21,7 +22,7 @@ from airunner.stores.waiting import WaitingRoom
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from airunner.domain.job import Job
     from airunner.stores.base import Demand
@@ -48,6 +49,7 @@ class Transaction:
     waking_queues: set[str] = field(default_factory=set)
     parked: dict[Demand, asyncio.Future[Any]] = field(default_factory=dict)
     withdrawn: list[Demand] = field(default_factory=list)
+    served: set[Demand] = field(default_factory=set)
 
     def wake(self, queues: Iterable[str]) -> None:
         """Have waiting demands for these queues tried again, and their next time looked up."""
@@ -117,10 +119,18 @@ class GroupCommitWriter:
         """Look again for jobs in every queue that somebody waits for."""
         self._inbox.put(_Entry(lambda tx: tx.wake(self._room.queues), None))
 
-    def close(self) -> None:
-        """Finish what was accepted, then end the thread. Blocks. Waiting demands get nothing."""
+    @property
+    def alive(self) -> bool:
+        """Whether operations are still taken."""
+        return not self._closed
+
+    def refuse(self) -> None:
+        """Take no more operations, and let the thread end after those it has. On the loop, like `submit`."""
         self._closed = True
         self._inbox.put(None)
+
+    def join(self) -> None:
+        """Wait for the thread to end. Blocks. Waiting demands get nothing."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -128,9 +138,21 @@ class GroupCommitWriter:
         try:
             while group := self._next_group():
                 self._commit_group(connection, group)
+        except BaseException:
+            _log.critical("store.writer_died", exc_info=True)
+            raise
         finally:
+            self._closed = True
             connection.close()
             self._answer([_Answer(future, ()) for future in self._room.empty_out()])
+            # On the loop no submit comes in between: whatever was accepted is answered.
+            self._loop.call_soon_threadsafe(self._turn_away)
+
+    def _turn_away(self) -> None:
+        while not self._inbox.empty():
+            entry = self._inbox.get_nowait()
+            if entry:
+                _deliver([_Answer(entry.answer, error=Unavailable("the store is closed"))])
 
     def _next_group(self) -> list[_Entry[Any]]:
         """Wait for the first operation, then take what else is there. Empty at the end."""
@@ -150,10 +172,10 @@ class GroupCommitWriter:
     def _commit_group(self, connection: sqlite3.Connection, group: list[_Entry[Any]]) -> None:
         try:
             tx, answers = self._attempt(connection, group, guarded=False)
-        except sqlite3.Error:
+        except Exception:  # noqa: BLE001  whichever operation it was, the others shall not suffer
             try:
                 tx, answers = self._attempt(connection, group, guarded=True)
-            except sqlite3.Error as error:
+            except Exception as error:  # noqa: BLE001  a commit that fails fails all
                 failure = _explain(error)
                 self._answer([_Answer(entry.answer, error=failure) for entry in group])
                 return
@@ -166,7 +188,7 @@ class GroupCommitWriter:
         try:
             connection.execute("BEGIN IMMEDIATE")
             answers = [self._perform(tx, entry, guarded=guarded) for entry in group]
-            answers += self._serve_waiting(tx)
+            answers += self._serve_waiting(tx, guarded=guarded)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -176,48 +198,57 @@ class GroupCommitWriter:
         return tx, answers
 
     def _perform(self, tx: Transaction, entry: _Entry[Any], *, guarded: bool) -> _Answer:
-        if guarded:
-            tx.connection.execute("SAVEPOINT operation")
         try:
-            result = entry.operation(tx)
+            with _undone_alone(tx.connection, guarded=guarded):
+                result = entry.operation(tx)
         except AirunnerError as error:
             return _Answer(entry.answer, error=error)
-        except sqlite3.Error as error:
+        except Exception as error:
             if not guarded:
                 raise
-            tx.connection.execute("ROLLBACK TO operation")
             return _Answer(entry.answer, error=_explain(error))
-        except Exception:  # noqa: BLE001  one faulty operation must not take the writer down
-            _log.exception("store.operation_failed")
-            if not guarded:
-                raise sqlite3.Error("an operation failed") from None
-            tx.connection.execute("ROLLBACK TO operation")
-            return _Answer(entry.answer, error=InternalError())
-        finally:
-            if guarded:
-                tx.connection.execute("RELEASE operation")
         if entry.demand is not None and not result and entry.answer is not None:
             tx.parked[entry.demand] = entry.answer
             return _Answer(None)
         return _Answer(entry.answer, result)
 
-    def _serve_waiting(self, tx: Transaction) -> list[_Answer]:
-        """Let waiting demands ride this commit, in the order of their arrival."""
-        if not tx.ready_queues:
-            return []
-        answers = []
-        hopeful = set(tx.ready_queues)
-        waiting = [*self._room.waiting_for(hopeful), *tx.parked]
-        for demand in waiting:
-            if demand in tx.withdrawn or hopeful.isdisjoint(demand.queues):
-                continue
-            jobs = self._serve(tx, demand)
-            if jobs:
-                # The room is only changed after the commit, so that a failed group leaves it as it was.
-                answers.append(_Answer(tx.parked.pop(demand, None), jobs, demand=demand))
-            else:
-                hopeful.difference_update(demand.queues)
+    def _serve_waiting(self, tx: Transaction, *, guarded: bool) -> list[_Answer]:
+        """Let waiting demands ride this commit, in the order of their arrival.
+
+        To serve a demand may make more claimable in another of its queues; that is looked at too.
+        """
+        answers: list[_Answer] = []
+        looked_at: set[str] = set()
+        while fresh := tx.ready_queues - looked_at:
+            looked_at |= fresh
+            for demand in [*self._room.waiting_for(fresh), *tx.parked]:
+                if demand in tx.withdrawn or demand in tx.served or fresh.isdisjoint(demand.queues):
+                    continue
+                answer = self._serve_one(tx, demand, guarded=guarded)
+                if answer:
+                    answers.append(answer)
+                else:
+                    fresh.difference_update(demand.queues)
         return answers
+
+    def _serve_one(self, tx: Transaction, demand: Demand, *, guarded: bool) -> _Answer | None:
+        """Return what a waiting demand gets, None if there is nothing.
+
+        The room is only changed after the commit, so that a failed group leaves it as it was.
+        """
+        failure: AirunnerError | None = None
+        jobs: Sequence[Job] = ()
+        try:
+            with _undone_alone(tx.connection, guarded=guarded):
+                jobs = self._serve(tx, demand)
+        except Exception as error:
+            if not guarded:
+                raise
+            failure = _explain(error)
+        if not jobs and not failure:
+            return None
+        tx.served.add(demand)
+        return _Answer(tx.parked.pop(demand, None), jobs, failure, demand)
 
     def _settle(self, connection: sqlite3.Connection, tx: Transaction, answers: list[_Answer]) -> None:
         for answer in answers:
@@ -229,8 +260,16 @@ class GroupCommitWriter:
         self._answer(answers)
         newly_wanted = {queue for demand in tx.parked for queue in demand.queues}
         if any(queue in self._room.queues for queue in tx.waking_queues | newly_wanted):
+            self._look_up_wake(connection)
+
+    def _look_up_wake(self, connection: sqlite3.Connection) -> None:
+        try:
             wake_at = self._next_wake(connection, list(self._room.queues))
-            self._loop.call_soon_threadsafe(self._on_wake, wake_at)
+        except sqlite3.Error as error:
+            # The next group that changes anything looks it up again.
+            _log.error("store.read_failed", error=str(error))
+            return
+        self._loop.call_soon_threadsafe(self._on_wake, wake_at)
 
     def _answer(self, answers: list[_Answer]) -> None:
         waiting = [answer for answer in answers if answer.future is not None]
@@ -249,6 +288,25 @@ def _deliver(answers: list[_Answer]) -> None:
             future.set_result(answer.result)
 
 
-def _explain(error: sqlite3.Error) -> AirunnerError:
-    _log.error("store.write_failed", error=str(error))
-    return Unavailable("the store cannot write now")
+@contextmanager
+def _undone_alone(connection: sqlite3.Connection, *, guarded: bool) -> Iterator[None]:
+    """Undo what the block wrote when it fails, if guarded."""
+    if not guarded:
+        yield
+        return
+    connection.execute("SAVEPOINT operation")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK TO operation")
+        raise
+    finally:
+        connection.execute("RELEASE operation")
+
+
+def _explain(error: Exception) -> AirunnerError:
+    if isinstance(error, sqlite3.Error):
+        _log.error("store.write_failed", error=str(error))
+        return Unavailable("the store cannot write now")
+    _log.error("store.operation_failed", exc_info=error)
+    return InternalError()

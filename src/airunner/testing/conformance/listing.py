@@ -132,7 +132,8 @@ class ListingConformance:
 
 class SecretsConformance:
     async def test_secret_values_reach_only_the_worker(self, api: Api) -> None:
-        params = JobParams(command="make", environment={"TOKEN": "hush", "CI": "1"}, secret_names=("TOKEN",))
+        environment = {"TOKEN": "hush-hush", "CI": "1"}
+        params = JobParams(command="make", environment=environment, secret_names=("TOKEN",))
         job_id = await api.enqueue(make_request(params=params))
         held = await api.claim()
         assert held.job.params == params
