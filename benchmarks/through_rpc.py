@@ -13,7 +13,17 @@ from airunner.domain.batching import Batcher
 from airunner.domain.event import StreamType
 from airunner.domain.job import BatchingConfig
 from benchmarks import bare
-from benchmarks.harness import ROUNDS, Row, Service, best_round, folder, median, rate, resident_bytes, server
+from benchmarks.harness import (
+    ROUNDS,
+    Row,
+    Service,
+    best_of_each,
+    folder,
+    median,
+    rate,
+    resident_bytes,
+    server,
+)
 
 _PARAMS = params_to_pb(bare.PARAMS)
 
@@ -39,7 +49,7 @@ async def batched_enqueue() -> Row:
                 limit.append(bare.insert_rate(directory, jobs, 50))
                 requests = [_requests(100) for _ in range(jobs // 100)]
                 measured.append(100 * await rate(requests, 4, service.jobs.enqueue_jobs))
-    ratio, rate_here, rate_there = best_round(measured, limit)
+    ratio, rate_here, rate_there = best_of_each(measured, limit)
     return Row(
         name="batched enqueue, 100 a call",
         measured=f"{rate_here:,.0f} jobs/s",
@@ -60,7 +70,7 @@ async def concurrent_enqueue() -> Row:
             limit.append(await rate([nothing] * calls, 32, service.jobs.list_workers))
             requests = [_request() for _ in range(calls)]
             measured.append(await rate(requests, 32, service.jobs.enqueue_job))
-    ratio, rate_here, rate_there = best_round(measured, limit)
+    ratio, rate_here, rate_there = best_of_each(measured, limit)
     return Row(
         name="32 concurrent single enqueues",
         measured=f"{rate_here:,.0f} calls/s",
@@ -84,7 +94,7 @@ async def publishing() -> Row:
                 began = time.perf_counter()
                 await asyncio.gather(*(_publish(service, mine) for mine in requests))
                 measured.append(publishers * batches_each * 50 / (time.perf_counter() - began))
-    ratio, rate_here, rate_there = best_round(measured, limit)
+    ratio, rate_here, rate_there = best_of_each(measured, limit)
     return Row(
         name="lines published by 8, 50 a batch",
         measured=f"{rate_here:,.0f} lines/s",
@@ -105,8 +115,9 @@ async def dispatch() -> Row:
                 commits = bare.commit_seconds(directory, 300)
                 limit = median(calls) + 2 * median(commits)
                 took = median([await _dispatch_once(service) for _ in range(200)])
-                rounds.append((took / limit, took, limit))
-    ratio, took, limit = min(rounds)
+                rounds.append((took, limit))
+    took, limit = (min(side) for side in zip(*rounds, strict=True))
+    ratio = took / limit
     return Row(
         name="idle dispatch, p50",
         measured=f"{took * 1000:.2f} ms",
