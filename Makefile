@@ -57,7 +57,7 @@ lock: ## Resolve the dependencies again, with ARGS=--upgrade to newer versions
 	$(COMPILE) --constraints requirements/dev.txt --output-file requirements/core.txt $(ARGS)
 
 bench: $(READY) ## Measure the speed, against limits measured in the same run
-	@$(BIN)/python -m benchmarks $(ARGS)
+	@MALLOC_TRIM_THRESHOLD_=67108864 $(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## Remove the environment, the tools and the caches
 	rm -rf .venv .tools build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
