@@ -123,8 +123,8 @@ def _a_core_each() -> Iterator[Callable[[Callable[[], T]], T]]:
 
 
 def _move_to(cores: set[int]) -> None:
-    for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), cores)
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores)
 
 
 def _start(port: int, directory: Path) -> subprocess.Popen[bytes]:

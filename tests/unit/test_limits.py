@@ -13,7 +13,7 @@ from airunner.domain.errors import InvalidArgument
 from airunner.domain.job import BatchingConfig, ExecutionConfig, JobParams, JobResult, Outcome, mint_job_id
 from airunner.services.api import StreamRequest
 
-JOB = str(uuid.uuid4())
+JOB = "0190f5a4-7c1e-7b3a-9d2f-1b6e5c4d3a21"
 SUCCESS = JobResult(success=True, outcome=Outcome.SUCCESS)
 COMMAND = JobParams(command="make")
 
