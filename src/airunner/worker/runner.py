@@ -18,6 +18,7 @@ from airunner.worker.command import CommandAttempt
 from airunner.worker.process import ProcessSpec
 from airunner.worker.publisher import Publisher
 from airunner.worker.redaction import LineRedactor
+from airunner.worker.report import AttemptReport
 from airunner.worker.secret_forms import secret_values
 
 if TYPE_CHECKING:
@@ -68,14 +69,14 @@ class JobRunner:
             on_cancel=delivery.cancelled.set,
         )
         try:
-            attempt = CommandAttempt(
+            report = AttemptReport(
                 delivery,
                 publisher=publisher,
                 batcher=batcher,
                 clock=self._clock,
                 redactor=self._redactor(job.params),
             )
-            outcome = await self._handle(attempt, job)
+            outcome = await self._handle(delivery, report)
         finally:
             await publisher.abandon()
         result = outcome.result
@@ -88,15 +89,17 @@ class JobRunner:
         )
         return outcome
 
-    async def _handle(self, attempt: CommandAttempt, job: Job) -> JobOutcome:
+    async def _handle(self, delivery: Delivery[Attempt], report: AttemptReport) -> JobOutcome:
+        job = delivery.body.job
         refusal = _refusal(job.params)
         if refusal:
-            return await attempt.refuse(refusal, _CANNOT_BEGIN, self._clock.now())
+            return await report.refuse(refusal, _CANNOT_BEGIN, self._clock.now())
         try:
             async with self._folder(job.params) as folder:
+                attempt = CommandAttempt(delivery, report, self._clock)
                 return await attempt.handle(self._spec(job, folder))
         except _NoFolder as error:
-            return await attempt.refuse(str(error), _CANNOT_BEGIN, self._clock.now())
+            return await report.refuse(str(error), _CANNOT_BEGIN, self._clock.now())
 
     def _redactor(self, params: JobParams) -> LineRedactor | None:
         """Return what hides the job's secrets; None if it has none, which is the common case."""
