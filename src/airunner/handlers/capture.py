@@ -1,0 +1,100 @@
+"""What handlers print and log, each to its own job, however many run at once.
+
+The streams of the process are replaced by ones that look up, for every write, whose it is: a context
+variable follows a handler through its calls, its tasks and `asyncio.to_thread`. A bare thread that a handler
+starts has no job; what it prints goes where it went before.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from io import TextIOBase
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from airunner.handlers.context import Voice
+
+current_voice: ContextVar[Voice | None] = ContextVar("current_voice", default=None)
+"""Whose words are being spoken; None outside of handlers."""
+
+
+@contextmanager
+def captured() -> Iterator[None]:
+    """Have prints and logs of handlers go to their jobs; one at a time in a process."""
+    stdout, stderr = sys.stdout, sys.stderr
+    out, err = _Stream(stdout, is_stderr=False), _Stream(stderr, is_stderr=True)
+    root = logging.getLogger()
+    level, logs = root.level, _Logs(err)
+    sys.stdout, sys.stderr = out, err
+    root.addHandler(logs)
+    if root.level == logging.WARNING:
+        # The default, which would swallow what people log to be seen.
+        root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = stdout, stderr
+        root.removeHandler(logs)
+        root.setLevel(level)
+
+
+class _Stream(TextIOBase):
+    """Writes to the current job, or else to the stream in whose place it is."""
+
+    encoding = "utf-8"
+
+    def __init__(self, original: TextIO, *, is_stderr: bool) -> None:
+        super().__init__()
+        self._original = original
+        self._is_stderr = is_stderr
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return current_voice.get() is None and self._original.isatty()
+
+    def fileno(self) -> int:
+        return self._original.fileno()
+
+    def write(self, text: str, /) -> int:
+        voice = current_voice.get()
+        if voice is None:
+            return self._original.write(text)
+        voice.write(text, is_stderr=self._is_stderr)
+        return len(text)
+
+    def flush(self) -> None:
+        voice = current_voice.get()
+        if voice is None:
+            self._original.flush()
+        else:
+            voice.flush()
+
+
+class _Logs(logging.Handler):
+    """Writes log records to the standard error of the current job, unless another handler does already."""
+
+    def __init__(self, stream: _Stream) -> None:
+        super().__init__()
+        self._stream = stream
+        self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        voice = current_voice.get()
+        if voice is None or any(_writes_to_job(other) for other in logging.getLogger().handlers):
+            return
+        try:
+            text = self.format(record) + "\n"
+        except Exception:  # noqa: BLE001  a log call never harms its caller
+            self.handleError(record)
+            return
+        voice.write(text, is_stderr=True)
+
+
+def _writes_to_job(other: logging.Handler) -> bool:
+    return isinstance(other, logging.StreamHandler) and isinstance(other.stream, _Stream)

@@ -1,0 +1,123 @@
+"""Finding handlers in modules, packages, files and folders."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from airunner.domain.errors import InvalidArgument
+from airunner.handlers.arguments import HandlerError
+from airunner.handlers.registry import Registry, handler, names_of
+
+# Files are loaded under this name, so that a file called json.py hides no module of that name.
+_NAMESPACE: Final = "airunner_handlers"
+
+
+def load_handlers(sources: Sequence[str]) -> Registry:
+    """Return all handlers of the sources; any that cannot be loaded, or a name twice, is a HandlerError.
+
+    A source is a module or package (with everything below it), a Python file, or a folder of them; a file
+    whose name begins with an underscore is left out. A module may also just define `handler`, a function,
+    and `job_names`.
+    """
+    registry = Registry()
+    for source in sources:
+        before = len(registry)
+        for module in _modules(source):
+            _register(registry, module)
+        if len(registry) == before:
+            raise HandlerError(f"{source} has no handler that is not loaded already")
+    return registry
+
+
+def _modules(source: str) -> Iterator[ModuleType]:
+    path = Path(source)
+    if path.is_dir() and (path / "__init__.py").is_file():
+        _make_importable(path.resolve().parent)
+        yield from _package(path.resolve().name)
+    elif path.is_dir():
+        _make_importable(path)
+        for file in sorted(path.glob("[!_]*.py")):
+            yield _file(file)
+    elif path.suffix == ".py" or len(path.parts) > 1:
+        if not path.is_file():
+            raise HandlerError(f"{source} is no file or folder")
+        _make_importable(path.parent)
+        yield _file(path)
+    else:
+        _make_importable(Path())
+        yield from _package(source)
+
+
+def _make_importable(folder: Path) -> None:
+    """Let modules in a folder import each other, as Python does for a script in it."""
+    if (text := str(folder.resolve())) not in sys.path:
+        sys.path.insert(0, text)
+
+
+def _package(name: str) -> Iterator[ModuleType]:
+    module = _import(name)
+    yield module
+    for found in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{name}."):
+        if not found.name.rpartition(".")[2].startswith("_"):
+            yield _import(found.name)
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise HandlerError(f"cannot import {name}: {_what_went_wrong(error)}") from error
+
+
+def _file(path: Path) -> ModuleType:
+    name = f"{_NAMESPACE}.{path.resolve().parent.name}.{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise HandlerError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pydantic look up their own module to read annotations.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise HandlerError(f"cannot load {path}: {_what_went_wrong(error)}") from error
+    return module
+
+
+def _register(registry: Registry, module: ModuleType) -> None:
+    source = getattr(module, "__file__", None) or module.__name__
+    try:
+        for value in list(vars(module).values()):
+            for name in names_of(value):
+                registry.add(name, value, source)
+        names = getattr(module, "job_names", None)
+        if names is not None:
+            _register_plain(registry, module, names, source)
+    except InvalidArgument as error:
+        raise HandlerError(f"{source}: {error.text}") from None
+
+
+def _register_plain(registry: Registry, module: ModuleType, names: object, source: str) -> None:
+    function = getattr(module, "handler", None)
+    if not callable(function) or function is handler:
+        raise HandlerError(f"{source} has job_names, but no function `handler`")
+    if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
+        raise HandlerError(f"{source}: job_names must be a list of names")
+    for name in names:
+        registry.add(name, function, source)
+
+
+def _what_went_wrong(error: Exception) -> str:
+    """Return the error and the line of it that is nearest to the reader's own code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
+    place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {error}{place}"

@@ -1,0 +1,84 @@
+"""Which function does which job."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from airunner.domain.limits import check_handler_name
+from airunner.handlers.arguments import Arguments, HandlerError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MARK: Final = "__airunner_handles__"
+
+
+def handler(*names: str) -> Callable[[F], F]:
+    """Mark a function, sync or async, as the handler of jobs with one of these names.
+
+    It is called with the payload and the context, in whichever order its signature says: the parameter that
+    is annotated with Context or called `ctx` gets the context, the other one the payload. Names compare
+    case-insensitively.
+    """
+    for name in names:
+        check_handler_name(name)
+    if not names:
+        raise HandlerError("@handler needs at least one name")
+
+    def mark(function: F) -> F:
+        setattr(function, _MARK, (*names_of(function), *names))
+        return function
+
+    return mark
+
+
+def names_of(function: object) -> tuple[str, ...]:
+    """Return the names that a function was marked with."""
+    # What has any attribute one asks for, such as a mock, was not marked by us.
+    marked = getattr(function, _MARK, ()) if callable(function) else ()
+    return marked if isinstance(marked, tuple) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A function that does jobs."""
+
+    name: str
+    function: Callable[..., Any]
+    arguments: Arguments
+    is_async: bool
+    source: str
+
+
+class Registry(Mapping[str, Handler]):
+    """Handlers by name, in whatever case it is spelled. One name has one function, for good."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+
+    def __getitem__(self, name: str) -> Handler:
+        return self._handlers[name.casefold()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._handlers)
+
+    def __len__(self) -> int:
+        return len(self._handlers)
+
+    def add(self, name: str, function: Callable[..., Any], source: str) -> None:
+        """Take a handler; adding the same one again does nothing, another one of that name is refused."""
+        key = check_handler_name(name).casefold()
+        known = self._handlers.get(key)
+        if known is None:
+            arguments = Arguments.of(function, source)
+            self._handlers[key] = Handler(name, function, arguments, _is_async(function), source)
+        elif known.function is not function:
+            raise HandlerError(f"handler {name!r} is defined twice: in {known.source} and in {source}")
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  not whether, but what it is
+    )
