@@ -73,6 +73,35 @@ async def test_a_frozen_worker_that_wakes_too_late_changes_nothing(crowd: Crowd)
     assert (await crowd.end_of(await crowd.submit(crowd.talk(5)))).life.worker_id == "frozen"
 
 
+async def test_what_a_frozen_worker_still_has_to_say_is_never_seen(crowd: Crowd) -> None:
+    frozen = await crowd.stack.start_worker("frozen", *SHORT_VISIBILITY)
+    gate = crowd.stack.folder / "gate"
+    job_id = await crowd.submit(crowd.talk(400, 0.01, hold_at=390, hold_file=gate))
+    watch = crowd.history.watches[-1]
+    await until(lambda: lines(watch, attempt=1) >= 30, limit_seconds=LIMIT_SECONDS)
+    pid = crowd.process_of(job_id, 1)
+    assert pid
+
+    # It goes on printing into a pipe that nobody empties before another has the job.
+    frozen.send(signal.SIGSTOP)
+    await crowd.stack.start_worker("rescuer", *SHORT_VISIBILITY)
+    await until(lambda: lines(watch, attempt=2) > 0, limit_seconds=LIMIT_SECONDS)
+    seen = lines(watch, attempt=1)
+    printed = (crowd.accounts / f"{job_id}.1.stdout").read_bytes()
+    frozen.send(signal.SIGCONT)
+    await until_gone(pid)
+    gate.touch()
+    jobs = await crowd.finish()
+
+    assert printed.count(b"\n") > seen
+    replay = crowd.history.watch("replay", job_id)
+    replay.events = [event async for event in crowd.client.monitor(job_id)]
+    assert (lines(replay, attempt=1), lines(replay, attempt=2)) == (seen, 400)
+    assert (ends(replay, attempt=1), ends(replay, attempt=2)) == (0, 1)
+    assert (jobs[job_id].state, jobs[job_id].attempt) == (JobState.COMPLETED, 2)
+    assert frozen.exit_code is None
+
+
 async def test_sigterm_under_load_lets_jobs_finish_and_loses_none(crowd: Crowd) -> None:
     leaving, staying = await asyncio.gather(
         *(crowd.stack.start_worker(name, "--concurrency", "3") for name in ("leaving", "staying"))

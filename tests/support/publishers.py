@@ -1,0 +1,94 @@
+"""A Publisher on the real services in memory, with a network that the test can hold up and break."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from airunner.domain.batching import Batcher
+from airunner.domain.event import Event, Output
+from airunner.domain.retry import RetryPolicy
+from airunner.services.api import DequeueRequest, Published, StreamRequest
+from airunner.services.platform import Platform
+from airunner.stores.memory import MemoryStore
+from airunner.testing.clock import ManualClock
+from airunner.testing.factories import make_platform, make_request
+from airunner.worker.attempt import Attempt
+from airunner.worker.publisher import Publisher
+from airunner.worker.spool import Spool
+from airunner.worker.unpublished import MEMORY_BYTES
+
+
+class Network:
+    """EventsApi over the real service: counts calls, holds them up, loses requests and answers."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self.calls: list[list[Event]] = []
+        self.lost_requests: deque[Exception] = deque()
+        self.lost_answers: deque[Exception] = deque()
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def publish_events(self, task_token: str, events: Sequence[Event]) -> Published:
+        self.calls.append(list(events))
+        await self.open.wait()
+        if self.lost_requests:
+            raise self.lost_requests.popleft()
+        answer = await self._platform.events.publish_events(task_token, events)
+        if self.lost_answers:
+            raise self.lost_answers.popleft()
+        return answer
+
+    def stream_events(self, request: StreamRequest) -> AsyncIterator[Event]:
+        return self._platform.events.stream_events(request)
+
+
+class Bench:
+    def __init__(self, platform: Platform, clock: ManualClock, attempt: Attempt) -> None:
+        self.platform = platform
+        self.clock = clock
+        self.attempt = attempt
+        self.network = Network(platform)
+        self.batcher = Batcher(attempt.job.execution.batching)
+        self.cancelled = asyncio.Event()
+        self.publisher = self.new_publisher()
+
+    def new_publisher(self, waiting_bytes: int = MEMORY_BYTES, spool: Spool | None = None) -> Publisher:
+        self.publisher = Publisher(
+            self.attempt,
+            self.batcher,
+            events=self.network,
+            clock=self.clock,
+            on_cancel=self.cancelled.set,
+            policy=RetryPolicy(first_seconds=1, jitter=0),
+            waiting_bytes=waiting_bytes,
+            spool=spool,
+        )
+        return self.publisher
+
+    async def stored(self) -> list[Event]:
+        request = StreamRequest(job_id=self.attempt.job.job_id, follow=False)
+        return [event async for event in self.platform.events.stream_events(request)]
+
+    async def stored_output(self) -> bytes:
+        return b"".join(event.data.output for event in await self.stored() if isinstance(event.data, Output))
+
+
+@asynccontextmanager
+async def publishing() -> AsyncIterator[Bench]:
+    clock = ManualClock()
+    async with make_platform(MemoryStore(clock), clock) as platform:
+        await platform.jobs.enqueue_jobs([make_request("q")])
+        (dequeued,) = await platform.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0))
+        bench = Bench(platform, clock, Attempt(job=dequeued.job, task_token=dequeued.task_token))
+        try:
+            yield bench
+        finally:
+            await bench.publisher.abandon()
+
+
+def lines(count: int, size: int = 10) -> list[bytes]:
+    return [b"%0*d\n" % (size - 1, number) for number in range(count)]
