@@ -1,0 +1,59 @@
+"""Binding an address, and uvicorn on it without its own ideas of signals."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from airunner.domain.errors import FailedPrecondition
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+
+_BACKLOG = 2048
+
+
+class HttpServer(uvicorn.Server):
+    """Tells when it serves, and leaves signals to us: it would wait for streams that only we can end."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture nothing."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so."""
+        await super().startup(sockets)
+        self.ready.set()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there; a port that is taken is said to be."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise FailedPrecondition(f"cannot listen on {host}:{port}: {error.strerror}") from None
+
+
+def url_of(listener: socket.socket, scheme: str = "http") -> str:
+    """Return the address of a socket as clients write it."""
+    host, port = listener.getsockname()[:2]
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+async def first(serving: asyncio.Task[None], event: Coroutine[None, None, object]) -> bool:
+    """Wait for an event while serving goes on; False when serving ended before it."""
+    waiting = asyncio.ensure_future(event)
+    await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
+    happened = waiting.done()
+    waiting.cancel()
+    return happened

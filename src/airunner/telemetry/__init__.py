@@ -1,0 +1,102 @@
+"""Logs and metrics. Until they are set up, both cost next to nothing and go nowhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airunner.telemetry.logs import set_up_logs
+from airunner.telemetry.otel_environment import otlp_is_wanted
+from airunner.telemetry.server_metrics import (
+    SERVER_METRICS,
+    attempts_lost,
+    dequeues_waiting,
+    events_batches,
+    events_published,
+    events_published_bytes,
+    jobs_completed,
+    jobs_dequeued,
+    jobs_enqueued,
+    jobs_processing_time,
+    jobs_queue_wait,
+    jobs_redelivered,
+    jobs_released,
+    queue_depth,
+    queue_oldest_age,
+    queue_paused,
+    store_commit_time,
+    store_commits,
+    streams_active,
+    workers_seen,
+)
+from airunner.telemetry.worker_metrics import (
+    WORKER_METRICS,
+    attempt_time,
+    attempts_ended,
+    attempts_running,
+    batch_size,
+    events_buffered,
+    events_lost,
+    flush_latency,
+    flush_reason,
+    heartbeats_failed,
+    publish_latency,
+    publish_retries,
+    receives_failed,
+    worker_slots,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airunner.telemetry.export import Metrics
+    from airunner.telemetry.instruments import Instrument
+
+__all__ = [
+    "SERVER_METRICS",
+    "WORKER_METRICS",
+    "attempt_time",
+    "attempts_ended",
+    "attempts_lost",
+    "attempts_running",
+    "batch_size",
+    "dequeues_waiting",
+    "events_batches",
+    "events_buffered",
+    "events_lost",
+    "events_published",
+    "events_published_bytes",
+    "flush_latency",
+    "flush_reason",
+    "heartbeats_failed",
+    "jobs_completed",
+    "jobs_dequeued",
+    "jobs_enqueued",
+    "jobs_processing_time",
+    "jobs_queue_wait",
+    "jobs_redelivered",
+    "jobs_released",
+    "otlp_is_wanted",
+    "publish_latency",
+    "publish_retries",
+    "queue_depth",
+    "queue_oldest_age",
+    "queue_paused",
+    "receives_failed",
+    "set_up_logs",
+    "set_up_metrics",
+    "store_commit_time",
+    "store_commits",
+    "streams_active",
+    "worker_slots",
+    "workers_seen",
+]
+
+
+def set_up_metrics(
+    service: str, instance: str, instruments: Sequence[Instrument], environment: Mapping[str, str]
+) -> Metrics:
+    """Have the instruments collected until `close`, as the environment's OTEL_ variables say."""
+    # Not before: a client command has no use for the SDK.
+    from airunner.telemetry import export
+
+    return export.set_up_metrics(service, instance, instruments, environment)

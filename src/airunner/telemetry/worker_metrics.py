@@ -1,0 +1,47 @@
+"""What a worker measures. docs/operations.md says what each number means and when to worry."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from airunner.telemetry.instruments import LONG_SECONDS, SECONDS, Instrument, Level, Spread, Tally
+
+attempts_ended = Tally("airunner.worker.attempts", "Attempts that ended here", "outcome")
+attempts_running = Level("airunner.worker.running", "Attempts at work")
+worker_slots = Level("airunner.worker.slots", "Attempts that may be at work at the same time")
+attempt_time = Spread(
+    "airunner.worker.attempt_time", "From the begin of an attempt to its end here", LONG_SECONDS, unit="s"
+)
+receives_failed = Tally("airunner.worker.receives_failed", "Dequeues that got no answer, or a refusal")
+heartbeats_failed = Tally("airunner.worker.heartbeats_failed", "Heartbeats that got no answer")
+
+batch_size = Spread(
+    "airunner.batching.batch_size", "Events in a batch", (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 49.0, 50.0)
+)
+flush_reason = Tally("airunner.batching.flush_reason", "Batches, by why they were flushed", "reason")
+flush_latency = Spread(
+    "airunner.batching.flush_latency", "From the first event of a batch to its flush", SECONDS, unit="s"
+)
+events_buffered = Level("airunner.batching.events_buffered", "Events that no server has acknowledged yet")
+
+publish_latency = Spread(
+    "airunner.publish.latency", "From a publish call to its acknowledgement", SECONDS, unit="s"
+)
+publish_retries = Tally("airunner.publish.retries", "Publish calls that failed and were repeated")
+events_lost = Tally("airunner.publish.events_lost", "Events that a GAP stands for")
+
+WORKER_METRICS: Final[tuple[Instrument, ...]] = (
+    attempts_ended,
+    attempts_running,
+    worker_slots,
+    attempt_time,
+    receives_failed,
+    heartbeats_failed,
+    batch_size,
+    flush_reason,
+    flush_latency,
+    events_buffered,
+    publish_latency,
+    publish_retries,
+    events_lost,
+)

@@ -1,0 +1,47 @@
+"""The page docs/operations.md and the instruments say the same, both ways."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from airunner import telemetry
+from airunner.telemetry.instruments import Instrument
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text()
+ROW = re.compile(r"^\| `(airunner\.[\w.]+)` \| `(\w+)` \| (.*?) ?\| (.+) \| (.*?) ?\|$", re.MULTILINE)
+SIDES = [("Of the server", telemetry.SERVER_METRICS), ("Of a worker", telemetry.WORKER_METRICS)]
+HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
+
+
+@pytest.mark.parametrize(("heading", "instruments"), SIDES, ids=["server", "worker"])
+def test_every_metric_is_described_and_nothing_else(heading: str, instruments: Sequence[Instrument]) -> None:
+    said = [(name, shown, labels_in(labels)) for name, shown, labels, _, _ in rows(heading)]
+    assert said == [(each.name, each.prometheus_name, each.labels) for each in instruments]
+
+
+@pytest.mark.parametrize(("heading", "instruments"), SIDES, ids=["server", "worker"])
+def test_hardly_a_metric_is_without_an_alert(heading: str, instruments: Sequence[Instrument]) -> None:
+    """What only makes sense beside another has none of its own."""
+    silent = {name for name, _, _, _, alert in rows(heading) if not alert}
+    assert silent <= {"airunner.store.commits", "airunner.worker.slots"}
+
+
+def test_queries_name_metrics_that_exist() -> None:
+    known = {each.prometheus_name for _, instruments in SIDES for each in instruments}
+    used = set(re.findall(r"\bairunner_\w+", PAGE))
+    assert used - known - {f"{name}{suffix}" for name in known for suffix in HISTOGRAM_SUFFIXES} == set()
+
+
+def rows(heading: str) -> list[tuple[str, str, str, str, str]]:
+    _, found, rest = PAGE.partition(f"\n### {heading}\n")
+    assert found, f"there is no section {heading}"
+    table = re.split(r"\n##", rest)[0]
+    return ROW.findall(table)
+
+
+def labels_in(cell: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"`(\w+)`", cell))
