@@ -17,12 +17,14 @@ from airunner.domain.errors import FailedPrecondition
 from airunner.domain.token import TokenSigner
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from airunner.client import AsyncClient
     from airunner.config import Settings
     from airunner.domain.clock import Clock
     from airunner.domain.retry import RetryPolicy
+    from airunner.handlers.registry import Registry
     from airunner.server.run import Server
     from airunner.services.platform import Platform
     from airunner.stores.base import JobStore
@@ -51,7 +53,8 @@ def build_server(settings: Settings) -> Server:
         shutdown_grace_seconds=settings.limits.shutdown_grace_seconds,
     )
     platform = build_platform(settings, SystemClock())
-    telemetry.gauge_streams(lambda: platform.attention.streams)
+    telemetry.streams_active.follow(lambda: platform.attention.streams)
+    telemetry.dequeues_waiting.follow(lambda: platform.dispatcher.waiting)
     return Server(platform, options)
 
 
@@ -73,6 +76,7 @@ def build_client(settings: Settings, *, retry: RetryPolicy | None = None) -> Asy
 def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False) -> Worker:
     """Return a worker over a client; its jobs inherit this process's environment but for our own part."""
     from airunner.config import environment_for_jobs
+    from airunner.worker.checkout import CheckoutRules
     from airunner.worker.worker import Worker, WorkerOptions
 
     worker = settings.worker
@@ -85,11 +89,26 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
         visibility_timeout_seconds=worker.visibility_timeout_seconds,
         grace_seconds=worker.grace_seconds,
         drain_seconds=worker.drain_seconds,
+        handlers=_load_handlers(worker.handlers) if worker.handlers else None,
         base_environment=environment_for_jobs(),
         work_dir=worker.work_dir,
         redact_names=worker.redact_names,
+        checkout=CheckoutRules(allow_file=worker.git_allow_file, depth=worker.git_depth),
+        spool_dir=worker.spool_dir,
+        spool_max_bytes=worker.spool_max_bytes,
     )
     return Worker(client, client, SystemClock(), options)
+
+
+def _load_handlers(sources: Sequence[str]) -> Registry:
+    from airunner.config import ConfigError
+    from airunner.handlers.arguments import HandlerError
+    from airunner.handlers.loading import load_handlers
+
+    try:
+        return load_handlers(sources)
+    except HandlerError as error:
+        raise ConfigError([f"worker.handlers: {error}"]) from error
 
 
 def build_platform(settings: Settings, clock: Clock) -> Platform:
@@ -132,9 +151,13 @@ def build_store(settings: Settings, clock: Clock, *, owner: bool = True) -> JobS
         from airunner.stores.memory import MemoryStore
 
         return MemoryStore(clock)
+    from airunner import telemetry
     from airunner.stores.sqlite import SqliteStore
 
-    return SqliteStore(settings.data_dir, clock, owner=owner)
+    store = SqliteStore(settings.data_dir, clock, owner=owner)
+    telemetry.store_commits.follow(lambda: store.commits)
+    telemetry.store_commit_time.follow(lambda: store.commit_seconds)
+    return store
 
 
 def open_store_beside(settings: Settings, *, must_exist: bool = False) -> JobStore:

@@ -98,6 +98,15 @@ def test_what_is_missing_is_told_without_asking(user: CommandLine) -> None:
     assert told.returncode == 1
 
 
+def test_of_several_logs_the_worst_decides(user: CommandLine) -> None:
+    whole, holed = hundred_lines(user), hundred_lines(user)
+    damage(user, holed, 60, lambda _: None)
+    done = user.run("monitor", holed, whole)
+    label = holed[-6:]
+    assert f"airunner: {label}: gap: events 52 to 101 of attempt 1 are missing\n" in done.stderr.decode()
+    assert done.returncode == 1
+
+
 def test_a_log_that_lost_its_end_has_a_gap(user: CommandLine) -> None:
     job_id = hundred_lines(user)
     damage(user, job_id, 102, lambda _: None)

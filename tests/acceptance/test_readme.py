@@ -54,6 +54,7 @@ class Stack:
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("readme")
+    (folder / "examples").symlink_to(ROOT / "examples")
     address = PRINTED if is_free(PRINTED) else "127.0.0.1:0"
     with CommandLine(folder=folder).start("dev", "--listen", address) as dev:
         url = dev.wait_for("airunner dev ready on").partition(",")[0]
@@ -83,7 +84,7 @@ def test_curl_examples_of_the_api_page_work(stack: Stack) -> None:
 
 
 def test_commands_of_the_tour_do_what_the_page_says(stack: Stack) -> None:
-    run, monitor, cancel = [
+    run, monitor, reading, cancel, handlers = [
         script for script in blocks("README.md", "sh") if re.search(r"airunner (run|monitor|cancel)", script)
     ]
     assert stack.shell(run) == "out\nexit code 3\n"
@@ -91,7 +92,12 @@ def test_commands_of_the_tour_do_what_the_page_says(stack: Stack) -> None:
     assert shown.startswith("line 1\nline 2\nline 3\n")
     assert re.search(r"^\S+ line 2\n\S+ line 3\n", shown.removeprefix("line 1\nline 2\nline 3\n"))
     assert "COMPLETED" in shown
+    found, because, played = stack.shell(reading).partition("because its process ended with exit code 3.\n")
+    assert found.startswith("line 2\nline 3\n")
+    assert because
+    assert played == "line 3\n"
     assert "CANCELLED" in stack.shell(cancel)
+    assert stack.shell(handlers) == "a.png: 100 pixels wide\nb.png: 100 pixels wide\n"
 
 
 def test_the_python_example_prints_what_the_job_printed(stack: Stack) -> None:

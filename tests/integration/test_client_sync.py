@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import signal
 import subprocess
@@ -89,6 +90,16 @@ def test_an_iterator_that_is_closed_lets_go_of_its_stream(
     # The answer to a later call comes after the server has seen the end of the stream, or soon after.
     while server[1].attention.streams:
         client.list_queues()
+
+
+def test_what_is_fetched_ahead_is_given_up_with_its_iterator(client: Client) -> None:
+    job_id = client.enqueue(MAKE, queue=QUEUE).job_id
+    (held,) = client.dequeue(QUEUE)
+    client.publish_events(held.task_token, [make_batch(first, first + 49) for first in range(1, 5000, 50)])
+    with closing(client.monitor(job_id)) as events:
+        assert [next(events).sequence for _ in range(120)] == list(range(1, 121))
+        assert asyncio.all_tasks(client.loop_thread._loop)
+    assert not asyncio.all_tasks(client.loop_thread._loop)
 
 
 def test_many_threads_share_a_client(client: Client) -> None:

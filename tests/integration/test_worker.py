@@ -100,7 +100,7 @@ async def test_a_process_that_ignores_cancellation_is_killed_after_its_grace(tmp
         ("/no/such/file", {}, 127, "cannot run /no/such/file: No such file or directory"),
         ("/etc/passwd", {}, 126, "cannot run /etc/passwd: Permission denied"),
         ("true", {"working_directory": "/no/such/folder"}, 126, "/no/such/folder"),
-        ("true", {"repository_url": "https://example.org/x"}, 126, "does not clone repositories"),
+        ("true", {"repository_url": "file:///x"}, 126, "takes no repositories from files"),
         ("", {"handler": "resize"}, 126, "no handler named resize on this worker"),
     ],
 )

@@ -67,6 +67,7 @@ class Bench:
             "queues": ("q",),
             "base_environment": PATH,
             "work_dir": self.work_dir,
+            "spool_dir": tmp_path / "spool",
         }
         options = defaults | options
         self.worker = Worker(self.jobs, self.events, platform.clock, WorkerOptions(**options))

@@ -161,7 +161,7 @@ def test_durations_are_for_people(milliseconds: int, text: str) -> None:
 
 def test_job_options_become_a_request() -> None:
     options = JobOptions(queue="builds", env=("A=1", "B=x=y"), timeout=5, pty=True, delay=3, max_attempts=2)
-    request = options.request(["make", "all"])
+    request = options.request(["--", "make", "all"])
     assert (request.queue, request.delay_seconds, request.max_attempts) == ("builds", 3, 2)
     params = request.params
     assert (params.command, params.args, params.timeout_seconds) == ("make", ("all",), 5)

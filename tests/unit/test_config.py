@@ -59,8 +59,14 @@ DEFAULTS: Mapping[str, object] = {
     "worker.visibility_timeout_seconds": 0,
     "worker.grace_seconds": 10,
     "worker.drain_seconds": 30,
+    "worker.handlers": (),
     "worker.work_dir": None,
     "worker.redact_names": (),
+    "worker.git_allow_file": False,
+    "worker.git_depth": 1,
+    "worker.spool_dir": None,
+    "worker.spool_max_bytes": 1_073_741_824,
+    "worker.metrics_listen": None,
 }
 
 

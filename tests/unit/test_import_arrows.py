@@ -15,7 +15,7 @@ GENERATED = PurePosixPath("codec/gen")
 LAYERS = (
     {"domain"},
     {"codec"},
-    {"stores", "queues"},
+    {"stores", "queues", "handlers"},
     {"services"},
     {"rpc", "client", "worker", "fleet", "outbox", "generation"},
     {"server", "cli"},

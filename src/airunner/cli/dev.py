@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from airunner.cli.metrics import collected_metrics
 from airunner.cli.options import ConfigFile, DataDir, load
 from airunner.cli.printing import announce
 from airunner.cli.server import run_on_uvloop
@@ -44,8 +45,8 @@ def dev(
     }
     settings = _for_development(config_file, flags)
     telemetry.set_up_logs(settings.log_level, settings.log_format)
-    telemetry.set_up_metrics()
-    run_on_uvloop(_serve_and_work(settings))
+    with collected_metrics("airunner-dev", (*telemetry.SERVER_METRICS, *telemetry.WORKER_METRICS)):
+        run_on_uvloop(_serve_and_work(settings))
 
 
 def _for_development(config_file: Path | None, flags: Mapping[str, object]) -> Settings:

@@ -10,6 +10,11 @@ from airunner.cli.instants import to_iso
 from airunner.domain.event import Event, Gap, Output, ProcessEnd, ProcessError, ProcessStart, Progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airunner.cli.answers import Answer
+    from airunner.cli.log_lines import LogLine
+    from airunner.cli.timeline import Entry
     from airunner.domain.completeness import Verdict
     from airunner.domain.job import Job, JobParams, JobResult
     from airunner.services.api import WorkerSeen
@@ -53,6 +58,18 @@ def event_document(job_id: str, event: Event) -> dict[str, object]:
     }
 
 
+def line_document(job_id: str, line: LogLine) -> dict[str, object]:
+    """One line of output under the place of its first piece; not UTF-8, it is in `output_base64`."""
+    return {
+        "job_id": job_id,
+        "attempt": line.attempt,
+        "sequence": line.sequence,
+        "timestamp": to_iso(line.timestamp),
+        "stream": line.stream.name.lower(),
+        **_text_or_base64(line.content),
+    }
+
+
 def verdict_document(job_id: str, verdict: Verdict) -> dict[str, object]:
     """What was proven about a log that was read; `attempt` is 0 when it has several."""
     return {
@@ -62,6 +79,18 @@ def verdict_document(job_id: str, verdict: Verdict) -> dict[str, object]:
         "attempt": verdict.attempt,
         "events": verdict.events,
         "missing": [asdict(missed) for missed in verdict.missing],
+    }
+
+
+def why_document(job: Job, entries: Sequence[Entry], answer: Answer) -> dict[str, object]:
+    """Why a job is where it is; an entry whose time nobody noted has an empty one."""
+    return {
+        "job_id": job.job_id,
+        "queue": job.queue,
+        "state": job.state.name,
+        "reason": answer.reason.value,
+        "answer": answer.text,
+        "entries": [{**asdict(entry), "at": to_iso(entry.at)} for entry in entries],
     }
 
 
@@ -123,8 +152,8 @@ def _event_content(event: Event) -> dict[str, object]:
     match event.data:
         case Output(output=output, stream=stream):
             return {"stream": stream.name.lower(), **_text_or_base64(output)}
-        case ProcessStart(pid=pid, started_at=started_at):
-            return {"pid": pid, "started_at": to_iso(started_at)}
+        case ProcessStart(pid=pid, started_at=started_at, worker_id=worker_id):
+            return {"pid": pid, "started_at": to_iso(started_at), "worker_id": worker_id}
         case ProcessEnd() as end:
             return {
                 "pid": end.pid,

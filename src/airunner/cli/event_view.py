@@ -46,6 +46,12 @@ class EventView(Protocol):
     def connection_changed(self, state: ConnectionState, reason: str) -> None:
         """Hear of connections that were lost and made again."""
 
+    def mode_changed(self, mode: str) -> None:
+        """Hear how a playback goes on: paused, or at a speed."""
+
+    def jumped(self, to: str) -> None:
+        """Hear that a playback goes on elsewhere; the next event does not continue the last one."""
+
     def finish(self) -> None:
         """Show what was held back, and leave the terminal as it was."""
 
@@ -78,7 +84,14 @@ class JsonView:
 
     def connection_changed(self, state: ConnectionState, reason: str) -> None:
         """Say that the stream is interrupted."""
-        _say_connection(state, reason)
+        say_connection(state, reason)
+
+    def mode_changed(self, mode: str) -> None:
+        """Objects have no pace."""
+
+    def jumped(self, to: str) -> None:
+        """Say where it goes on."""
+        hint(f"at {to}")
 
     def finish(self) -> None:
         """Nothing is held back."""
@@ -95,6 +108,7 @@ class PeopleView:
         self._sequence = 0
         self._first_at = 0
         self._last_at = 0
+        self._mode = ""
 
     def show(self, event: Event) -> None:
         """Show output as it is, and anything else as a remark."""
@@ -107,19 +121,29 @@ class PeopleView:
             return
         if isinstance(event.data, ProcessEnd):
             self._of = event.sequence
-        self._remark(event)
+        remark(event)
 
     def tick(self, now: int) -> None:
         """Draw the status line, unless a line of output is not finished yet."""
         if self._status.enabled and all(channel.at_line_start for channel in self._channels.values()):
             elapsed = (self._last_at if self._replay else now) - (self._first_at or now)
             of = f" of {self._of}" if self._of else ""
-            self._status.draw(f"event {self._sequence}{of}, {span(elapsed)}")
+            mode = f", {self._mode}" if self._mode else ""
+            self._status.draw(f"event {self._sequence}{of}, {span(elapsed)}{mode}")
 
     def connection_changed(self, state: ConnectionState, reason: str) -> None:
         """Say that the stream is interrupted."""
         self._status.clear()
-        _say_connection(state, reason)
+        say_connection(state, reason)
+
+    def mode_changed(self, mode: str) -> None:
+        """Tell it in the status line."""
+        self._mode = mode
+
+    def jumped(self, to: str) -> None:
+        """Begin a new line, and say where it goes on."""
+        self.finish()
+        hint(f"at {to}")
 
     def finish(self) -> None:
         """Show what was held back."""
@@ -127,22 +151,25 @@ class PeopleView:
         for channel in self._channels.values():
             channel.finish()
 
-    def _remark(self, event: Event) -> None:
-        match event.data:
-            case ProcessStart(pid=pid):
-                hint(f"attempt {event.attempt} started, pid {pid}")
-            case ProcessEnd(exit_code=code, run_duration_ms=duration):
-                hint(f"attempt {event.attempt} ended with exit code {code} after {span(duration)}")
-            case ProcessError(error_message=message):
-                say(message)
-            case Gap(first_sequence=first, last_sequence=last, reason=reason):
-                say(f"events {first} to {last} are lost: {reason}")
-            case Progress(done=done, total=total, message=message):
-                hint(f"{done}/{total} {message}")
-            case _:
-                pass
+
+def remark(event: Event, who: str = "") -> None:
+    """Say what an event means that is not output: what is bad to everybody, the rest at a terminal."""
+    match event.data:
+        case ProcessStart(pid=pid):
+            hint(f"{who}attempt {event.attempt} started, pid {pid}")
+        case ProcessEnd(exit_code=code, run_duration_ms=duration):
+            hint(f"{who}attempt {event.attempt} ended with exit code {code} after {span(duration)}")
+        case ProcessError(error_message=message):
+            say(f"{who}{message}")
+        case Gap(first_sequence=first, last_sequence=last, reason=reason):
+            say(f"{who}events {first} to {last} are lost: {reason}")
+        case Progress(done=done, total=total, message=message):
+            hint(f"{who}{done}/{total} {message}")
+        case _:
+            pass
 
 
-def _say_connection(state: ConnectionState, reason: str) -> None:
+def say_connection(state: ConnectionState, reason: str, who: str = "") -> None:
+    """Say that a stream is interrupted, at a terminal."""
     if state == "reconnecting":
-        hint(f"reconnecting… ({reason})")
+        hint(f"{who}reconnecting… ({reason})")

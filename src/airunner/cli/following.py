@@ -1,36 +1,79 @@
-"""Following a job: events as they come, at the wanted pace, into a view."""
+"""Following a job: events as they come, or played back at the wanted pace, into a view."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airunner.cli.playback import Pace
+from airunner.cli.playback import Seek, Tempo
 from airunner.domain.clock import SystemClock
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator
+
     from airunner.cli.event_view import EventView
     from airunner.client import AsyncClient
     from airunner.domain.completeness import LogProof
+    from airunner.domain.event import Event
     from airunner.services.api import StreamRequest
 
 _TICK_SECONDS = 0.2
 
 
-async def follow(
-    client: AsyncClient, request: StreamRequest, view: EventView, proof: LogProof, factor: float = 0.0
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Playback:
+    """How to play a job back: what recorded delays are multiplied with, and from where."""
+
+    factor: float = 1.0
+    seek: Seek = Seek()
+
+
+async def follow(client: AsyncClient, request: StreamRequest, view: EventView, proof: LogProof) -> None:
     """Show the events of a job until its stream ends; `proof` sees all that are shown."""
-    clock = SystemClock()
-    pace = Pace(clock, factor)
-    ticking = asyncio.create_task(_tick(view, clock))
-    try:
+    with _ticking(view):
         async with aclosing(client.monitor(request, on_state=view.connection_changed)) as events:
             async for event in events:
-                await pace.wait_for(event)
                 view.show(event)
                 proof.see(event)
+
+
+async def play(
+    client: AsyncClient, request: StreamRequest, view: EventView, proof: LogProof, playback: Playback
+) -> bool:
+    """Show the events of a job as they happened; tell whether that went on until its stream ended.
+
+    `proof` sees all that were read. At a terminal there are keys to pause, seek, change the speed and quit.
+    """
+    from airunner.cli.keyboard import open_keyboard
+    from airunner.cli.player import Player, Quit, recorded_ms
+
+    def open_stream(cursor: str) -> AsyncGenerator[list[Event], None]:
+        wanted = replace(request, cursor=cursor or request.cursor)
+        return client.monitor_batches(wanted, on_state=view.connection_changed)
+
+    begin_at = playback.seek.offset
+    if playback.seek.share:
+        stored = client.monitor_batches(replace(request, follow=False))
+        begin_at = playback.seek.within(await recorded_ms(stored))
+    tempo = Tempo(playback.factor, begin_at=begin_at)
+    player = Player(open_stream, view, proof, clock=SystemClock(), tempo=tempo)
+    with _ticking(view), open_keyboard() as keyboard:
+        view.mode_changed(tempo.mode)
+        try:
+            await player.play(keyboard)
+        except Quit:
+            return False
+    return True
+
+
+@contextmanager
+def _ticking(view: EventView) -> Iterator[None]:
+    """Let time pass for a view, and finish it at the end."""
+    ticking = asyncio.create_task(_tick(view, SystemClock()))
+    try:
+        yield
     finally:
         ticking.cancel()
         view.finish()

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
+from airunner.cli.words import repository_and_command
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from airunner.domain.override import ExecutionOverride
     from airunner.services.api import EnqueueRequest
 
 JOB_GROUP = Group("Job", sort_key=10)
-Command = Annotated[str, Parameter(help="The command and its arguments, best after '--'. No shell is used.")]
+Command = Annotated[
+    str,
+    Parameter(
+        name=("[REPOSITORY] [-- CMD]",),
+        help="A repository to check out first: https, ssh or user@host:path. After '--' the command and its "
+        "arguments; no shell is used.",
+    ),
+]
 
 
 @Parameter(name="*", group=JOB_GROUP)
@@ -27,6 +38,10 @@ class JobOptions:
     """NAME=VALUE for its environment, or NAME to pass on your own value. Repeatable."""
     secret: tuple[str, ...] = ()
     """NAME of one of your variables to pass on as a secret: only the worker sees its value. Repeatable."""
+    handler: str = ""
+    """Name of the Python handler that does it, instead of a command."""
+    payload: str = ""
+    """JSON for the handler, or @FILE to read it from there."""
     timeout: int = 0
     """Seconds until it is ended. Default: none"""
     max_attempts: int = 0
@@ -34,13 +49,17 @@ class JobOptions:
     pty: bool = False
     """Give it a terminal; all of its output is standard output then."""
     working_directory: str = ""
-    """Folder on the worker to run in."""
+    """Folder on the worker to run in; with a repository, one below its checkout."""
+    commit: str = ""
+    """Commit of the repository, 7 to 64 hexadecimal digits. Default: the newest of the branch"""
+    branch: str = ""
+    """Branch of the repository, or a reference (refs/...). Default: the repository's own"""
     delay: int = 0
     """Seconds before it may begin."""
     request_id: str = ""
     """UUID that makes this repeatable: the same one gives the same job."""
 
-    def request(self, command: Sequence[str]) -> EnqueueRequest:
+    def request(self, words: Sequence[str], override: ExecutionOverride | None = None) -> EnqueueRequest:
         """Return the request to add the job."""
         import uuid
 
@@ -49,15 +68,23 @@ class JobOptions:
         from airunner.domain.job import JobParams, ProcessType
         from airunner.services.api import EnqueueRequest
 
-        if not command:
+        repository, command = repository_and_command(words)
+        if not command and not self.handler and not repository:
             raise InvalidArgument("there is no command; write it after '--', as in: -- echo hello")
+        if command and self.handler:
+            raise InvalidArgument("a job has either a command or a --handler")
         params = JobParams(
-            command=command[0],
+            command=command[0] if command else "",
             args=tuple(command[1:]),
             environment=self.environment(process_environment()),
             secret_names=self.secret,
             working_directory=self.working_directory,
+            repository_url=repository,
+            commit=self.commit,
+            branch=self.branch,
             timeout_seconds=self.timeout,
+            handler=self.handler,
+            payload_json=self.payload_json(),
             process_type=ProcessType.PTY if self.pty else ProcessType.PIPE,
         )
         return EnqueueRequest(
@@ -66,7 +93,19 @@ class JobOptions:
             params=params,
             delay_seconds=self.delay,
             max_attempts=self.max_attempts,
+            execution=override,
         )
+
+    def payload_json(self) -> str:
+        """Return the payload, read from its file if that is what was given."""
+        from airunner.domain.errors import InvalidArgument
+
+        if not self.payload.startswith("@"):
+            return self.payload
+        try:
+            return Path(self.payload[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"--payload: cannot read {self.payload[1:]}: {error}") from None
 
     def environment(self, own: Mapping[str, str]) -> dict[str, str]:
         """Return the job's variables, with those of the caller where only a name is given."""

@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from airunner import __version__
 from airunner.cli.exit_codes import ExitCode, of_error
 from airunner.cli.printing import say
+from airunner.cli.words import with_visible_divider
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +31,10 @@ COMMANDS: Final = {
     "run": ("run:run", JOBS),
     "submit": ("submit:submit", JOBS),
     "monitor": ("monitor:monitor", JOBS),
+    "logs": ("logs:logs", JOBS),
     "list": ("list:list_jobs", JOBS),
     "get": ("get:get", JOBS),
+    "why": ("why:why", JOBS),
     "cancel": ("cancel:cancel", JOBS),
     "retry": ("retry:retry", JOBS),
     "queues": ("queues:queues", QUEUES),
@@ -41,6 +44,7 @@ COMMANDS: Final = {
     "keys": ("keys:keys", SERVING),
     "backup": ("backup:backup", SERVING),
     "config": ("config:config", ABOUT),
+    "completion": ("completion:completion", ABOUT),
     "version": ("version:version", ABOUT),
 }
 
@@ -71,7 +75,12 @@ def execute(arguments: Sequence[str]) -> int:
     """Do what the arguments say; return the exit code. No error is shown as a traceback."""
     try:
         app = build_app(describe=not arguments or arguments[0].startswith("-"))
-        code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        code = app(
+            with_visible_divider(arguments),
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
         sys.stdout.flush()
     except CycloptsError as error:
         say(f"{error}\nsee 'airunner --help'")

@@ -41,7 +41,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows: as a table on a terminal, else one line each with tabs and without a head."""
     if not sys.stdout.isatty():
         for row in rows:
-            print("\t".join(map(_one_line, row)))
+            print("\t".join(map(one_line, row)))
         return
     from rich.cells import cell_len
     from rich.table import Table
@@ -54,7 +54,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for column in columns:
         table.add_column(column, no_wrap=True)
     for row in rows:
-        cells = [Text(_one_line(cell), style=_STATE_STYLES.get(cell, "")) for cell in row]
+        cells = [Text(one_line(cell), style=_STATE_STYLES.get(cell, "")) for cell in row]
         cells[-1].truncate(room, overflow="ellipsis")
         table.add_row(*cells)
     console.print(table)
@@ -66,7 +66,12 @@ def print_fields(fields: Mapping[str, str]) -> None:
     width = max(map(len, shown), default=0) if sys.stdout.isatty() else 0
     for name, value in shown.items():
         gap = " " * (width - len(name) + 2) if width else "\t"
-        print(f"{name}{gap}{_one_line(value)}")
+        print(f"{name}{gap}{one_line(value)}")
+
+
+def one_line(text: str) -> str:
+    """Return a text that moves no cursor and breaks no row."""
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def moment(instant: int) -> str:
@@ -84,11 +89,6 @@ def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False, soft_wrap=False)
-
-
-def _one_line(text: str) -> str:
-    """Return a text that moves no cursor and breaks no row."""
-    return "".join(char if char.isprintable() else " " for char in text)
 
 
 _STATE_STYLES = {

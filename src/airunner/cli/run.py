@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from airunner.cli.batching_options import SERVERS_BATCHING, BatchingOptions
 from airunner.cli.exit_codes import ExitCode, of_result
 from airunner.cli.job_options import PLAIN_JOB, Command, JobOptions
 from airunner.cli.options import ANY_SERVER, AsJson, Connection
@@ -24,19 +25,20 @@ if TYPE_CHECKING:
 def run(
     *command: Command,
     job: JobOptions = PLAIN_JOB,
+    batching: BatchingOptions = SERVERS_BATCHING,
     timestamps: Annotated[bool, Parameter(help="Put the time in front of each line.")] = False,
     raw: Annotated[bool, Parameter(help="Every byte as it is, also on a terminal.")] = False,
     as_json: AsJson = False,
     connection: Connection = ANY_SERVER,
 ) -> int:
-    """Run a command as a job, follow it, and exit as it did: airunner run [options] -- CMD ARGS.
+    """Run a command as a job, follow it, and exit as it did: airunner run [REPOSITORY] [options] -- CMD ARGS.
 
     Its standard output comes on standard output and its standard error on standard error, byte by byte when
     they are no terminals. Ctrl-C only stops following: the job goes on.
     """
     from airunner.cli.event_view import ViewOptions
 
-    request = job.request(command)
+    request = job.request(command, batching.override())
     options = ViewOptions(raw=raw, timestamps=timestamps, as_json=as_json)
     return with_clients(connection, lambda hasty, patient: _run(hasty, patient, request, options))
 

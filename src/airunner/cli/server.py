@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from airunner.cli.metrics import collected_metrics
 from airunner.cli.options import ConfigFile, DataDir, load
 from airunner.cli.printing import announce
 
@@ -58,10 +59,10 @@ def serve(settings: Settings) -> None:
 
     check_certificate(settings.tls)
     telemetry.set_up_logs(settings.log_level, settings.log_format)
-    telemetry.set_up_metrics()
-    run_on_uvloop(
-        build_server(settings).run(on_ready=lambda url: announce(f"airunner server listening on {url}"))
-    )
+    with collected_metrics("airunner-server", telemetry.SERVER_METRICS):
+        run_on_uvloop(
+            build_server(settings).run(on_ready=lambda url: announce(f"airunner server listening on {url}"))
+        )
 
 
 def check_certificate(tls: TlsSettings) -> None:
@@ -79,7 +80,12 @@ def check_certificate(tls: TlsSettings) -> None:
 
 def run_on_uvloop(work: Coroutine[object, object, None]) -> None:
     """Run something that lives long on the fast event loop."""
+    import gc
+
     import uvloop
 
+    # What was loaded to start stays for good: no collection has to look at it again.
+    gc.collect()
+    gc.freeze()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(work)

@@ -34,12 +34,14 @@ def final_position(job: Job, request: StreamRequest) -> Position | None:
 class Ending:
     """Who hears of a verdict: everybody if it is a bad one or was asked for, else people at a terminal.
 
-    `quiet` leaves out that a log is complete. What is bad is said on standard error beside JSON as well.
+    `quiet` leaves out that a log is complete; `who` names the job where there are several. What is bad is
+    said on standard error beside JSON as well.
     """
 
     as_json: bool = False
     asked: bool = False
     quiet: bool = False
+    who: str = ""
 
     def tell(self, job_id: str, verdict: Verdict) -> None:
         """Say the verdict on standard error, or print it as the next object."""
@@ -49,6 +51,6 @@ class Ending:
 
             print_json("verdict", verdict_document(job_id, verdict))
         if verdict.broken or (wanted and not self.as_json):
-            say(verdict.text)
+            say(self.who + verdict.text)
         elif not wanted and not (self.quiet and verdict.kind is VerdictKind.COMPLETE):
-            hint(verdict.text)
+            hint(self.who + verdict.text)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airunner.client.monitor import ConnectionState
     from airunner.domain.event import Event, EventType
     from airunner.domain.job import ExecutionConfig, Job, JobState
+    from airunner.domain.override import ExecutionOverride
     from airunner.services.api import CompleteRequest, DequeuedJob
     from airunner.stores.base import Enqueued
 
@@ -50,7 +51,7 @@ class AsyncClient(WireClient):
         request_id: str = "",
         delay_seconds: int = 0,
         max_attempts: int = 0,
-        execution: ExecutionConfig | None = None,
+        execution: ExecutionConfig | ExecutionOverride | None = None,
     ) -> Enqueued:
         """Add one job. The same `request_id` always gives the same job; without one, one is minted."""
         request = EnqueueRequest(

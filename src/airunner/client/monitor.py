@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from airunner.client.connection import ConnectionLost
 from airunner.client.messages import stream_to_pb
+from airunner.client.prefetch import Bounds, fetch_ahead
 from airunner.codec.events import decode_event
 from airunner.codec.gen.job.v1.job_connect import JobEventsServiceClient
 from airunner.domain.batching import unpack
 from airunner.domain.errors import AirunnerError, DeadlineExceeded, ResourceExhausted, Unavailable
-from airunner.domain.event import EncodedEvent, Event, EventType, Position
+from airunner.domain.event import EncodedEvent, Event, EventType, Output, Position
 
 if TYPE_CHECKING:
     from airunner.client.connection import ServiceConnection
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 # The server says something every 15 s, if only that it lives.
 SILENCE_SECONDS = 45.0
+# What an event takes in memory beside its output.
+_EVENT_OVERHEAD = 256
 _BEGINNING = Position(0, 0)
 
 
@@ -42,6 +45,7 @@ class MonitorOptions:
     on_state: Callable[[ConnectionState, str], None] | None = None
     give_up_seconds: float | None = None
     silence_seconds: float = SILENCE_SECONDS
+    ahead: Bounds = Bounds()
 
 
 class Monitor:
@@ -59,16 +63,21 @@ class Monitor:
         self._request = request.validate()
         self._options = options
         self._state: ConnectionState | None = None
-        self._seen = False
+        # Whether the server may have begun a stream for us.
+        self._begun = False
         self._failures = 0
         self._away_since = 0
 
-    async def batches(self) -> AsyncGenerator[list[Event], None]:
+    def batches(self) -> AsyncGenerator[list[Event], None]:
         """Yield the events of each stored batch, single and in order, until the server ends the stream.
 
-        A stream that breaks or falls silent is resumed after the last batch that came, here or at another
-        address. What the server refuses is raised.
+        Batches are fetched and unpacked ahead of the caller, within bounds. A stream that breaks or falls
+        silent is resumed after the last batch that came, here or at another address. What the server refuses
+        is raised, after everything that came before.
         """
+        return fetch_ahead(self._fetch(), _weigh, self._options.ahead)
+
+    async def _fetch(self) -> AsyncGenerator[list[Event], None]:
         log = _Log(self._request, await self._start())
         self._away_since = self._connection.clock.now()
         while True:
@@ -98,7 +107,7 @@ class Monitor:
         async with aclosing(self._connection.stream(method, request)) as messages:
             while True:
                 try:
-                    # Only the wait for the server is timed, never the reader of our events.
+                    # Only the wait for the server is timed, never the caller who has to make room.
                     async with asyncio.timeout(self._options.silence_seconds):
                         message = await anext(messages)
                 except StopAsyncIteration:
@@ -109,14 +118,15 @@ class Monitor:
                 yield message
 
     def _heard(self) -> None:
-        self._failures, self._away_since, self._seen = 0, 0, True
+        self._failures, self._away_since, self._begun = 0, 0, True
         self._tell(ConnectionState.CONNECTED, "")
 
     async def _wait(self, error: AirunnerError) -> None:
         """Pause before the next connection, or raise when there shall be none."""
-        if isinstance(error, ResourceExhausted) and not self._seen:
+        if isinstance(error, ResourceExhausted) and not self._begun:
             # Later, it is our own broken stream that the server still counts.
             raise error
+        self._begun = self._begun or isinstance(error, ConnectionLost)
         now = self._connection.clock.now()
         self._failures += 1
         self._away_since = self._away_since or now
@@ -132,6 +142,13 @@ class Monitor:
         if state is not self._state and self._options.on_state:
             self._options.on_state(state, reason)
         self._state = state
+
+
+def _weigh(events: list[Event]) -> int:
+    return sum(
+        _EVENT_OVERHEAD + len(event.data.output) if isinstance(event.data, Output) else _EVENT_OVERHEAD
+        for event in events
+    )
 
 
 class _Log:

@@ -216,7 +216,11 @@ def _data(message: pb.JobEvent) -> EventData:
             return _batch(message.output_batch)
         case "process_start":
             start = message.process_start
-            return ProcessStart(pid=start.pid, started_at=instant(start.started_at, "started_at"))
+            return ProcessStart(
+                pid=start.pid,
+                started_at=instant(start.started_at, "started_at"),
+                worker_id=start.worker_id,
+            )
         case "process_end":
             end = message.process_end
             return ProcessEnd(
@@ -257,6 +261,7 @@ def _set_data(message: pb.JobEvent, data: EventData) -> None:
         case ProcessStart():
             message.process_start.pid = data.pid
             set_instant(message.process_start.started_at, data.started_at)
+            message.process_start.worker_id = data.worker_id
         case ProcessEnd():
             end = message.process_end
             end.pid, end.exit_code = data.pid, data.exit_code

@@ -19,6 +19,7 @@ from airunner.domain.job import (
     ProcessType,
 )
 from airunner.domain.lifecycle import Lifecycle
+from airunner.domain.override import ExecutionOverride
 
 if TYPE_CHECKING:
     from enum import IntEnum
@@ -47,8 +48,8 @@ def decode_result(encoded: bytes) -> JobResult:
 
 
 @functools.lru_cache(maxsize=256)
-def encode_execution(execution: ExecutionConfig) -> bytes:
-    """Return the bytes of an execution config."""
+def encode_execution(execution: ExecutionConfig | ExecutionOverride) -> bytes:
+    """Return the bytes of an execution config, or of what is set of an override."""
     return execution_to_pb(execution).SerializeToString(deterministic=True)
 
 
@@ -106,8 +107,9 @@ def params_from_pb(message: pb.JobParams) -> JobParams:
     )
 
 
-def execution_to_pb(execution: ExecutionConfig) -> pb.ExecutionConfig:
-    """Return the message of an execution config."""
+@functools.lru_cache(maxsize=256)
+def execution_to_pb(execution: ExecutionConfig | ExecutionOverride) -> pb.ExecutionConfig:
+    """Return the message of an execution config, or of what is set of an override; it is shared: copy it."""
     batching = execution.batching
     return pb.ExecutionConfig(
         batching=pb.BatchingConfig(
@@ -206,7 +208,8 @@ def job_from_pb(message: pb.Job) -> Job:
         job_id=message.job_id,
         queue=message.queue,
         params=params_from_pb(message.job_params),
-        execution=execution_from_pb(message.execution_config, ExecutionConfig()),
+        # Most jobs have the same: to look it up costs less than to build it.
+        execution=decode_execution(message.execution_config.SerializeToString()),
         created_at=instant(message.created_at, "created_at"),
         request_id=message.request_id,
         principal="",

@@ -143,8 +143,14 @@ class WorkerSettings(Section):
     visibility_timeout_seconds: WholeNumber = Field(default=0, ge=0, le=MAX_VISIBILITY_SECONDS)
     grace_seconds: Seconds = Field(default=10, ge=0, le=MAX_WAIT_SECONDS)
     drain_seconds: Seconds = Field(default=30, ge=0, le=MAX_VISIBILITY_SECONDS)
+    handlers: CommaList[str] = ()
     work_dir: FilePath | None = None
     redact_names: CommaList[str] = ()
+    git_allow_file: bool = False
+    git_depth: WholeNumber = Field(default=1, ge=0, le=1_000_000)
+    spool_dir: FilePath | None = None
+    spool_max_bytes: WholeNumber = Field(default=1_073_741_824, ge=0)
+    metrics_listen: ListenAddress | None = None
 
 
 class Settings(Section):

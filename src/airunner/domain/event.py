@@ -52,10 +52,11 @@ class OutputBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStart:
-    """The attempt's process runs."""
+    """The attempt's process runs, on a worker that may have a name."""
 
     pid: int
     started_at: int
+    worker_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,12 @@ import json
 import random
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from airunner.domain import limits
 from airunner.domain.errors import InvalidArgument
+from airunner.domain.repository import check_branch, check_commit, masked_url, parse_repository
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,6 +85,8 @@ class JobParams:
         """Refuse parameters that no worker could carry out."""
         if bool(self.command) == bool(self.handler) and not (self.repository_url and not self.handler):
             raise InvalidArgument("job_params must have either a command or a handler")
+        if self.handler:
+            limits.check_handler_name(self.handler)
         limits.check_range(self.timeout_seconds, "timeout_seconds", 0, limits.MAX_TIMEOUT_SECONDS)
         if self.environment or self.secret_names:
             self._validate_environment()
@@ -90,14 +94,17 @@ class JobParams:
             self._validate_payload()
         if "\0" in "".join((self.command, self.working_directory, *self.args)):
             raise InvalidArgument("command, args and working_directory must not contain NUL")
+        if self.repository_url or self.commit or self.branch:
+            self._validate_repository()
 
     def masked(self) -> JobParams:
         """Return a copy that is fit for everybody's eyes."""
-        if not self.secret_names:
+        if not self.secret_names and "@" not in self.repository_url:
             return self
         secret = frozenset(self.secret_names)
         shown = {name: SECRET_MASK if name in secret else value for name, value in self.environment.items()}
-        return replace(self, environment=shown)
+        url = masked_url(self.repository_url, SECRET_MASK)
+        return replace(self, environment=shown, repository_url=url)
 
     def _validate_environment(self) -> None:
         for name, value in self.environment.items():
@@ -110,6 +117,20 @@ class JobParams:
                 # Redacting so little would tear ordinary output apart.
                 least = limits.MIN_SECRET_BYTES
                 raise InvalidArgument(f"secret_names: the value of {name!r} must have at least {least} bytes")
+
+    def _validate_repository(self) -> None:
+        if self.handler:
+            raise InvalidArgument("a handler has no repository")
+        if not self.repository_url:
+            raise InvalidArgument("commit and branch need a repository_url")
+        parse_repository(self.repository_url)
+        if self.commit:
+            check_commit(self.commit)
+        if self.branch:
+            check_branch(self.branch)
+        place = PurePosixPath(self.working_directory)
+        if place.is_absolute() or ".." in place.parts:
+            raise InvalidArgument("working_directory must be a relative path inside the checkout")
 
     def _validate_payload(self) -> None:
         if not self.handler:

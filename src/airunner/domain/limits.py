@@ -24,6 +24,7 @@ MAX_ATTEMPTS = 100
 MAX_BATCH_ENTRIES = 500
 MAX_TIMEOUT_SECONDS = 30 * 24 * 3600
 MAX_PARAMS_BYTES = 256 * 1024
+MAX_HANDLER_NAME = 128
 MAX_RESULT_OUTPUT_BYTES = 256 * 1024
 MAX_ERROR_TEXT_BYTES = 64 * 1024
 MAX_BATCH_EVENTS = 50
@@ -42,6 +43,15 @@ def check_queue(name: str, field: str = "queue") -> str:
     """Return the name of a queue if it is one."""
     if not _QUEUE_NAME.fullmatch(name):
         raise InvalidArgument(f"{field} must be 1 to 80 of letters, digits, '-' and '_'")
+    return name
+
+
+def check_handler_name(name: str, field: str = "handler") -> str:
+    """Return the name of a handler if it is one."""
+    if not 1 <= len(name) <= MAX_HANDLER_NAME or not name.isprintable() or name != name.strip():
+        raise InvalidArgument(
+            f"{field} must be 1 to {MAX_HANDLER_NAME} printable characters, without spaces around them"
+        )
     return name
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import functools
 import hashlib
 import hmac
 import uuid
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,23 +45,34 @@ class TokenSigner:
         if not keys or any(len(key) < MIN_KEY_BYTES for key in keys):
             raise ValueError(f"token keys must be given and have at least {MIN_KEY_BYTES} bytes")
         self._keys = tuple(keys)
-        # A worker shows the same token with every publish and heartbeat.
-        self._verified = functools.lru_cache(maxsize=_REMEMBERED)(self._verify)
+        # A worker shows the token that it was given with every publish and heartbeat, mostly to us again.
+        self._known: OrderedDict[str, TaskToken] = OrderedDict()
 
     def encode(self, token: TaskToken) -> str:
         """Return the signed text of a token."""
         payload = (
-            uuid.UUID(token.job_id).bytes
+            bytes.fromhex(token.job_id.replace("-", ""))
             + token.attempt.to_bytes(4, "big")
             + token.queue.encode()
             + b"\0"
             + token.receipt.encode()
         )
-        return f"{_VERSION}.{_to_text(payload + _sign(self._keys[0], payload))}"
+        text = f"{_VERSION}.{_to_text(payload + _sign(self._keys[0], payload))}"
+        self._remember(text, token)
+        return text
 
     def decode(self, text: str) -> TaskToken:
         """Return the token of a signed text; whatever is not exactly what `encode` makes is refused."""
-        return self._verified(text)
+        known = self._known.get(text)
+        if known is None:
+            known = self._verify(text)
+            self._remember(text, known)
+        return known
+
+    def _remember(self, text: str, token: TaskToken) -> None:
+        self._known[text] = token
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
 
     def _verify(self, text: str) -> TaskToken:
         version, _, body = text.partition(".")

@@ -13,18 +13,21 @@ A body that cannot be decoded, or whose type nobody handles, is dead-lettered by
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from airunner.domain.errors import PermanentFailure
 
 T = TypeVar("T")
 R_contra = TypeVar("R_contra", contravariant=True)
+
+
+class TryAgain(Exception):
+    """A handler's verdict that another delivery may end better; its text is reported as it is."""
 
 
 class Hold(Enum):
@@ -35,6 +38,34 @@ class Hold(Enum):
     """Still held, but its end is wished for; the handler decides how."""
     LOST = "lost"
     """Somebody else may have it: stop at once and forget it."""
+
+
+class Cancellation:
+    """A wish that a delivery comes to its end, uttered once; it costs nothing until then."""
+
+    __slots__ = ("_callbacks", "_uttered")
+
+    def __init__(self) -> None:
+        self._uttered = False
+        self._callbacks: list[Callable[[], None]] = []
+
+    def is_set(self) -> bool:
+        """Tell whether the wish was uttered."""
+        return self._uttered
+
+    def set(self) -> None:
+        """Utter the wish, and call those who want to know; only the first time does anything."""
+        self._uttered = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def when_set(self, callback: Callable[[], None]) -> None:
+        """Call back once the wish is uttered; at once if it was."""
+        if self._uttered:
+            callback()
+        else:
+            self._callbacks.append(callback)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -48,7 +79,7 @@ class Delivery(Generic[T]):
     """How often it was delivered, this time included; the delay before a redelivery grows with it."""
     extend_after_seconds: float = 1.0
     """The age at which extending begins: what is over by then costs no call."""
-    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: Cancellation = field(default_factory=Cancellation)
     """Set once its end is wished for; the handler goes on to an end of its own."""
     lost: bool = False
     """Set before the handler is cancelled, when the delivery is not ours any more or will not be settled."""

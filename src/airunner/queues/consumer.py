@@ -14,7 +14,7 @@ import structlog
 from airunner.domain.clock import wait_until
 from airunner.domain.errors import PermanentFailure, VisibilityLost
 from airunner.domain.retry import RetryPolicy
-from airunner.queues.base import Delivery, Hold, Source
+from airunner.queues.base import Delivery, Hold, Source, TryAgain
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
@@ -233,9 +233,10 @@ class Consumer(Generic[T, R]):
         elif isinstance(error, PermanentFailure):
             self._settle(held, self._source.dead_letter(delivery, error))
         else:
-            _log.warning("handler.failed", key=delivery.key, attempt=delivery.attempt, error=_text(error))
+            reason = str(error) if isinstance(error, TryAgain) else _text(error)
+            _log.warning("handler.failed", key=delivery.key, attempt=delivery.attempt, error=reason)
             delay = self._options.redelivery.delay(delivery.attempt)
-            self._settle(held, self._source.release(delivery, delay, _text(error)))
+            self._settle(held, self._source.release(delivery, delay, reason))
 
     async def _settle_finished(self) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -33,6 +34,11 @@ def health_routes(platform: Platform) -> list[BaseRoute]:
         return JSONResponse({"status": "ok"})
 
     async def metrics(_: Request) -> Response:
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+        return await metrics_page()
 
     return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+
+
+async def metrics_page() -> Response:
+    """Return the metrics of this process; they are put together in a thread, so that no call has to wait."""
+    return Response(await asyncio.to_thread(generate_latest), media_type=CONTENT_TYPE_LATEST)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-import socket
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,15 +14,17 @@ import uvicorn
 from airunner.domain.errors import FailedPrecondition
 from airunner.server.asgi import AppOptions, build_app
 from airunner.server.guard import is_loopback
+from airunner.server.listening import HttpServer, bind, first, url_of
+from airunner.services.sampling import Sampler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    import socket
+    from collections.abc import Callable
     from pathlib import Path
 
     from airunner.services.platform import Platform
 
 _log = structlog.get_logger("airunner.server")
-_BACKLOG = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,27 +45,30 @@ class Server:
     def __init__(self, platform: Platform, options: ServeOptions) -> None:
         self._platform = platform
         self._options = options
-        self._uvicorn: _Uvicorn | None = None
+        self._uvicorn: HttpServer | None = None
         self._stop = asyncio.Event()
 
     async def run(self, *, signals: bool = True, on_ready: Callable[[str], None] | None = None) -> None:
         """Serve until stopped: streams and long polls end at once, other calls have their grace."""
-        listener = _bind(self._options.host, self._options.port)
+        listener = bind(self._options.host, self._options.port)
         async with self._platform:
             await self._check_access()
-            server = self._uvicorn = _Uvicorn(self._config())
+            server = self._uvicorn = HttpServer(self._config())
             if signals:
                 self._catch_signals()
             # What exists by now stays: the collector need not look at it again and again.
             gc.freeze()
             serving = asyncio.create_task(server.serve([listener]))
-            if await _first(serving, server.ready.wait()):
+            sampling = asyncio.create_task(Sampler(self._platform.jobs, self._platform.clock).run())
+            if await first(serving, server.ready.wait()):
                 self._announce(listener, on_ready)
-                await _first(serving, self._stop.wait())
+                await first(serving, self._stop.wait())
             _log.info("server.stopping")
             await self._platform.stop()
             server.should_exit = True
             await serving
+            sampling.cancel()
+            await asyncio.wait({sampling})
         _log.info("server.stopped")
 
     def stop(self) -> None:
@@ -110,44 +113,7 @@ class Server:
             loop.add_signal_handler(number, self.stop)
 
     def _announce(self, listener: socket.socket, on_ready: Callable[[str], None] | None) -> None:
-        host, port = listener.getsockname()[:2]
-        scheme = "https" if self._options.cert_file else "http"
-        url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        url = url_of(listener, "https" if self._options.cert_file else "http")
         _log.info("server.ready", url=url)
         if on_ready:
             on_ready(url)
-
-
-class _Uvicorn(uvicorn.Server):
-    """Tells when it serves, and leaves signals to us: it would wait for streams that only we can end."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = asyncio.Event()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture nothing."""
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
-        await super().startup(sockets)
-        self.ready.set()
-
-
-async def _first(serving: asyncio.Task[None], event: Coroutine[None, None, object]) -> bool:
-    """Wait for an event while serving goes on; False when serving ended before it."""
-    waiting = asyncio.ensure_future(event)
-    await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
-    happened = waiting.done()
-    waiting.cancel()
-    return happened
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise FailedPrecondition(f"cannot listen on {host}:{port}: {error.strerror}") from None

@@ -81,13 +81,16 @@ def _wanted(request: Request) -> StreamRequest:
         raise InvalidArgument(
             f"{min(unknown)} is not a parameter; there are {', '.join(sorted(_PARAMETERS))}"
         )
+    cursor = request.headers.get("last-event-id", "")
+    from_sequence = _number(request, "from_sequence")
     return StreamRequest(
         job_id=request.path_params["job_id"],
-        from_sequence=_number(request, "from_sequence"),
+        # It meant the attempt that was current when the reader first came; now there may be a later one.
+        from_sequence=0 if cursor else from_sequence,
         from_timestamp=_number(request, "from_timestamp"),
         event_filter=frozenset(map(_event_type, said.getlist("event_type"))),
         attempt=_number(request, "attempt"),
-        cursor=request.headers.get("last-event-id", ""),
+        cursor=cursor,
         follow=not _number(request, "no_follow"),
     )
 

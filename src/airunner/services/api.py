@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from airunner.domain.errors import AirunnerError
     from airunner.domain.event import Event, EventType
     from airunner.domain.job import ExecutionConfig, Job, JobParams, JobResult, JobState
+    from airunner.domain.override import ExecutionOverride
     from airunner.stores.base import Enqueued, JobPage, JobQuery, QueueStats
 
 
@@ -28,7 +29,8 @@ class EnqueueRequest:
     params: JobParams
     delay_seconds: int = 0
     max_attempts: int = 0
-    execution: ExecutionConfig | None = None
+    execution: ExecutionConfig | ExecutionOverride | None = None
+    """What the job has instead of the server's; what an override does not set stays the server's."""
     params_bytes: bytes = b""
     execution_bytes: bytes = b""
 

@@ -6,13 +6,13 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airunner import telemetry
 from airunner.codec.events import admit_order, decode_event, encode_event
 from airunner.domain import limits
 from airunner.domain.batching import unpack
 from airunner.domain.errors import Unavailable
 from airunner.domain.event import EventType, Position
 from airunner.domain.job import JobState
+from airunner.services import counting
 from airunner.services.api import Published
 from airunner.services.identity import current_caller
 from airunner.services.notifier import job_bell
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from airunner.stores.base import EventPage, JobStore
 
 _OUTPUT = frozenset({EventType.OUTPUT_DATA, EventType.OUTPUT_BATCH})
-_PAGE = 64
 
 
 class EventService:
@@ -72,7 +71,7 @@ class EventService:
         key = AttemptKey(job_id=token.job_id, attempt=token.attempt)
         now = self._clock.now()
         life = await self._store.append_events(key, events, now)
-        telemetry.events_published.add(sum(e.last_sequence - e.first_sequence + 1 for e in events))
+        counting.published(events)
         self._workers.beat(token.job_id, now)
         self._notifier.ring(job_bell(token.job_id))
         return Published(
@@ -118,7 +117,6 @@ class EventService:
             after=position,
             from_timestamp=request.from_timestamp,
             only_attempt=request.attempt,
-            limit=_PAGE,
         )
         with (
             self._attention.watch(current_caller.get().principal, query.job_id),
@@ -133,7 +131,7 @@ class EventService:
                     if event.event_type in wanted:
                         quiet = False
                         yield event
-                if len(page.events) == _PAGE:
+                if page.full:
                     continue
                 if not request.follow or _over(page, request.attempt):
                     return

@@ -14,6 +14,7 @@ from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArg
 from airunner.domain.job import ExecutionConfig, JobState, mint_job_id
 from airunner.domain.lifecycle import held
 from airunner.domain.token import TaskToken
+from airunner.services import counting
 from airunner.services.api import DequeuedJob, HeldJob
 from airunner.services.identity import current_caller
 from airunner.services.notifier import holder_bell, job_bell
@@ -103,10 +104,9 @@ class JobService:
         demand, wait_seconds = self._demand(request)
         self._workers.asked(demand.worker_id, demand.instance_id, demand.queues, self._clock.now())
         jobs = await self._dispatcher.dequeue(demand, wait_seconds)
-        self._workers.took(demand.worker_id, [job.job_id for job in jobs])
+        lost = self._workers.took(demand.worker_id, jobs)
         if jobs:
-            telemetry.jobs_dequeued.add(len(jobs))
-            telemetry.jobs_redelivered.add(sum(job.attempt - job.life.handed_back > 1 for job in jobs))
+            counting.dequeued(jobs, lost)
         return [DequeuedJob(job=job, task_token=self._token(job)) for job in jobs]
 
     def hand_back(self, jobs: Sequence[DequeuedJob]) -> None:
@@ -167,9 +167,7 @@ class JobService:
         for entry in prepared:
             outcome = next(ended) if isinstance(entry, Completion) else entry
             if isinstance(entry, Completion) and not isinstance(outcome, AirunnerError):
-                self._over(entry.key.job_id)
-                # A repetition finds the job at an end that is older.
-                telemetry.jobs_completed.add(outcome.finished_at == now, outcome.state.name.lower())
+                counting.completed(outcome, entry.events, now, self._over(entry.key.job_id))
             outcomes.append(outcome if isinstance(outcome, AirunnerError) else outcome.state)
         return outcomes
 
@@ -191,8 +189,9 @@ class JobService:
             error=request.error,
             events=events,
         )
-        life = await self._store.release_job(release, self._clock.now())
-        telemetry.jobs_released.add(1)
+        now = self._clock.now()
+        life = await self._store.release_job(release, now)
+        counting.released(life, events, now)
         self._over(token.job_id)
         return life.state
 
@@ -224,7 +223,9 @@ class JobService:
     async def cancel_job(self, job_id: str) -> Job:
         """Cancel a job; a terminal one is returned unchanged."""
         job_id = limits.check_uuid(job_id, "job_id")
-        job = await self._store.cancel_job(job_id, self._clock.now())
+        now = self._clock.now()
+        job = await self._store.cancel_job(job_id, now)
+        counting.ended(job.life, now)
         self._notifier.ring(holder_bell(job_id))
         self._notifier.ring(job_bell(job_id))
         return job.masked()
@@ -326,7 +327,8 @@ class JobService:
     def _completion(self, request: CompleteRequest, events: Sequence[EncodedEvent]) -> Completion:
         request.result.validate()
         token = self._held_token(request.task_token)
-        if request.job_id and limits.check_uuid(request.job_id, "job_result.job_id") != token.job_id:
+        named = request.job_id or token.job_id
+        if named != token.job_id and limits.check_uuid(named, "job_result.job_id") != token.job_id:
             raise InvalidArgument("job_result.job_id is not the job of the task token")
         return Completion(key=_key(token), result=request.result, events=events)
 
@@ -340,10 +342,12 @@ class JobService:
         current_caller.get().check_queue(token.queue)
         return token
 
-    def _over(self, job_id: str) -> None:
-        self._workers.left(job_id)
+    def _over(self, job_id: str) -> int:
+        """Let go of a job and tell who waits for that; return when it was claimed, 0 if it is not known."""
+        since = self._workers.left(job_id)
         self._notifier.ring(job_bell(job_id))
         self._notifier.ring(holder_bell(job_id))
+        return since
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
 
-from airunner.domain.errors import AirunnerError
+from airunner.domain.errors import AirunnerError, NotFound
+from airunner.services import counting
 from airunner.services.notifier import holder_bell, job_bell
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airunner.domain.clock import Clock
     from airunner.services.notifier import Notifier
     from airunner.services.workers import WorkerRegistry
@@ -63,6 +67,7 @@ class Maintenance:
                 self._workers.left(job_id)
                 self._notifier.ring(job_bell(job_id))
                 self._notifier.ring(holder_bell(job_id))
+            await self._count_ends(upkeep.ended_jobs)
             busy = bool(upkeep.ended_jobs or upkeep.purged_jobs or upkeep.purged_events)
             if busy:
                 _log.info(
@@ -72,3 +77,9 @@ class Maintenance:
                     purged_events=upkeep.purged_events,
                 )
         self._last_pass_at = self._clock.now()
+
+    async def _count_ends(self, job_ids: Sequence[str]) -> None:
+        """Look how jobs ended; this is rare enough to ask for each."""
+        for job_id in job_ids:
+            with suppress(NotFound):
+                counting.expired((await self._store.get_job(job_id)).life)

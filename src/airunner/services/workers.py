@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from airunner.services.api import WorkerSeen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from airunner.domain.job import Job
 
 _FORGOTTEN_AFTER_MS = 5 * 60 * 1000
+_NOBODY = ("", 0)
 
 
 @dataclass(slots=True)
@@ -22,11 +25,14 @@ class _Worker:
 
 
 class WorkerRegistry:
-    """Remembers workers for five minutes, or as long as they hold jobs."""
+    """Remembers workers for five minutes, or as long as they hold jobs.
+
+    Of jobs it knows who holds them since when, also if the holder gave no name.
+    """
 
     def __init__(self) -> None:
         self._workers: dict[str, _Worker] = {}
-        self._holders: dict[str, str] = {}
+        self._holders: dict[str, tuple[str, int]] = {}
 
     def asked(self, worker_id: str, instance_id: str, queues: tuple[str, ...], now: int) -> None:
         """A worker asks for jobs."""
@@ -34,26 +40,29 @@ class WorkerRegistry:
             worker = self._workers.setdefault(worker_id, _Worker(instance_id, queues, now))
             worker.instance_id, worker.queues, worker.last_seen_at = instance_id, queues, now
 
-    def took(self, worker_id: str, job_ids: Sequence[str]) -> None:
-        """A worker got jobs."""
-        worker = self._workers.get(worker_id)
-        for job_id in job_ids:
-            self.left(job_id)
+    def took(self, worker_id: str, jobs: Iterable[Job]) -> int:
+        """A worker got jobs; tell how many of them another had held, and never said that it let go."""
+        worker, lost = self._workers.get(worker_id), 0
+        for job in jobs:
+            lost += self.left(job.job_id) > 0
+            self._holders[job.job_id] = worker_id, job.life.updated_at
             if worker:
-                worker.job_ids[job_id] = None
-                self._holders[job_id] = worker_id
+                worker.job_ids[job.job_id] = None
+        return lost
 
     def beat(self, job_id: str, now: int) -> None:
         """The holder of a job gave a sign of life."""
-        worker = self._workers.get(self._holders.get(job_id, ""))
+        worker = self._workers.get(self._holders.get(job_id, _NOBODY)[0])
         if worker:
             worker.last_seen_at = now
 
-    def left(self, job_id: str) -> None:
-        """A job is in nobody's hands any more."""
-        worker = self._workers.get(self._holders.pop(job_id, ""))
+    def left(self, job_id: str) -> int:
+        """A job is in nobody's hands any more; return when it was claimed, 0 if that is not known."""
+        worker_id, since = self._holders.pop(job_id, _NOBODY)
+        worker = self._workers.get(worker_id)
         if worker:
             worker.job_ids.pop(job_id, None)
+        return since
 
     def list(self, now: int) -> Sequence[WorkerSeen]:
         """Return the workers heard of lately, by name."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from airunner.domain.lifecycle import Lifecycle
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from airunner.domain.errors import AirunnerError
     from airunner.domain.event import EncodedEvent, Position
@@ -132,15 +132,35 @@ class EventQuery:
     from_timestamp: int = 0
     only_attempt: int = 0
     limit: int = 64
+    # A stream that waits for its reader holds on to its page, and there may be many such streams.
+    max_bytes: int = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage:
-    """Events, and the job's state and attempt as they were not later than the events were read."""
+    """Events, and the job's state and attempt as they were not later than the events were read.
+
+    `full` says that the page ended by its limits, so that more may follow.
+    """
 
     events: Sequence[EncodedEvent]
     state: JobState
     attempt: int
+    full: bool = False
+
+
+def fill_page(
+    events: Iterable[EncodedEvent], query: EventQuery, *, state: JobState, attempt: int
+) -> EventPage:
+    """Return a page of as many events as the query allows; the one that reaches its size is the last."""
+    taken: list[EncodedEvent] = []
+    size = 0
+    for event in events:
+        taken.append(event)
+        size += len(event.payload)
+        if len(taken) == query.limit or size >= query.max_bytes:
+            return EventPage(events=taken, state=state, attempt=attempt, full=True)
+    return EventPage(events=taken, state=state, attempt=attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,6 +293,7 @@ class JobStore(KeyStore, Protocol):
         """Return stored events after a position, the one that contains the next sequence first.
 
         The floor look-up works on stored first sequences, so no later change of a batch size hides events.
+        The page is bounded in number and in bytes, and has at least one event if there is any.
         """
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:

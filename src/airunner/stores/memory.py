@@ -27,6 +27,7 @@ from airunner.stores.base import (
     Release,
     Retention,
     Upkeep,
+    fill_page,
 )
 from airunner.stores.listing import cut_page
 from airunner.stores.waiting import WaitingRoom
@@ -176,9 +177,7 @@ class MemoryStore:
             for _, event in stored[first:]
             if event.last_timestamp >= query.from_timestamp and query.only_attempt in (0, event.attempt)
         )
-        return EventPage(
-            events=list(itertools.islice(wanted, query.limit)), state=job.state, attempt=job.attempt
-        )
+        return fill_page(wanted, query, state=job.state, attempt=job.attempt)
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """End what nobody may claim any more, and purge what is too old."""

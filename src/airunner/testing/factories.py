@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from airunner.domain.clock import Clock
     from airunner.domain.job import ExecutionConfig
+    from airunner.domain.override import ExecutionOverride
     from airunner.stores.base import JobStore
 
 TOKEN_KEY = b"a key only for tests"
@@ -46,7 +47,7 @@ def make_request(
     params: JobParams | None = None,
     delay_seconds: int = 0,
     max_attempts: int = 0,
-    execution: ExecutionConfig | None = None,
+    execution: ExecutionConfig | ExecutionOverride | None = None,
 ) -> EnqueueRequest:
     """Return a wish for a job, with a request id of its own unless one is given."""
     return EnqueueRequest(

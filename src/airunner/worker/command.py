@@ -45,28 +45,21 @@ class CommandAttempt:
             process = await Process.start(spec, on_output=self._report.output, clock=self._clock)
         except CouldNotStart as error:
             return await self._report.refuse(str(error), could_not_start_code(spec), started_at)
-        self._report.begin(process.pid, process.started_at)
-        ended = await self._see_through(process)
-        end = ProcessEnd(pid=process.pid, exit_code=ended.exit_code, run_duration_ms=ended.duration_ms)
-        return await self._report.conclude(self._verdict(ended, spec), end, process.started_at)
-
-    async def _see_through(self, process: Process) -> ProcessExit:
         ended = asyncio.create_task(process.wait())
-        stop = asyncio.create_task(self._stop_when_told(process))
         # The publisher may learn first that the attempt is lost, while the process is silent.
-        self._report.lost.add_done_callback(lambda lost: None if lost.cancelled() else ended.cancel())
+        self._report.begin(process.pid, process.started_at, on_lost=ended.cancel)
+        self._report.open()
+        seen = await self._see_through(process, ended)
+        end = ProcessEnd(pid=process.pid, exit_code=seen.exit_code, run_duration_ms=seen.duration_ms)
+        return await self._report.conclude(self._verdict(seen, spec), end, process.started_at)
+
+    async def _see_through(self, process: Process, ended: asyncio.Task[ProcessExit]) -> ProcessExit:
+        self._delivery.cancelled.when_set(lambda: process.stop(Stop.CANCELLED))
         try:
             return await through_one_cancellation(ended, lambda: self._interrupt(process, ended))
         except asyncio.CancelledError:
-            if self._report.lost.done():
-                self._report.lost.result()
+            self._report.raise_if_lost()
             raise
-        finally:
-            stop.cancel()
-
-    async def _stop_when_told(self, process: Process) -> None:
-        await self._delivery.cancelled.wait()
-        process.stop(Stop.CANCELLED)
 
     def _interrupt(self, process: Process, ended: asyncio.Task[ProcessExit]) -> None:
         if self._delivery.lost:

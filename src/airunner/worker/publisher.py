@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from airunner import telemetry
+from airunner.domain.clock import wait_until
 from airunner.domain.errors import AirunnerError, InvalidArgument, NotFound, SequenceMismatch, VisibilityLost
 from airunner.domain.event import Gap, StreamType
 from airunner.domain.retry import RetryPolicy
-from airunner.worker.unpublished import UnpublishedEvents, gap_event
+from airunner.worker.batch_notes import BatchNotes
+from airunner.worker.unpublished import MEMORY_BYTES, UnpublishedEvents, gap_event
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -20,14 +23,14 @@ if TYPE_CHECKING:
     from airunner.domain.event import Event, EventData
     from airunner.services.api import EventsApi, Published
     from airunner.worker.attempt import Attempt
+    from airunner.worker.spool import Spool
 
 _log = structlog.get_logger("airunner.worker")
 
 CALL_BYTES: Final = 1024 * 1024
 """What one call carries at most, but for a single event that is larger."""
 
-WAITING_BYTES: Final = 8 * 1024 * 1024
-"""How much may wait for the server before the process has to wait too."""
+_PATIENCE_MS: Final = 1000
 
 
 class Publisher:
@@ -35,7 +38,13 @@ class Publisher:
 
     While a call is on its way the next events gather and go together in the next one. An unreachable server
     is asked again for as long as it takes; one that answers NOT_FOUND ends the attempt: from then on every
-    call raises VisibilityLost, and `lost` is done. Close it with `finish` or `abandon`.
+    call raises VisibilityLost, and `lost` is done.
+
+    With memory full the producer has to wait; when the server has then taken nothing for a second, what
+    comes goes to the spool, if there is one, until that has been read up again. So a job whose server is
+    there never touches the disk, and one whose server is away has to wait only when the spool is full too.
+
+    `finish` gives the end of it, and `abandon` closes it in any case.
     """
 
     def __init__(
@@ -47,7 +56,8 @@ class Publisher:
         clock: Clock,
         on_cancel: Callable[[], None],
         policy: RetryPolicy | None = None,
-        waiting_bytes: int = WAITING_BYTES,
+        waiting_bytes: int = MEMORY_BYTES,
+        spool: Spool | None = None,
     ) -> None:
         self._attempt = attempt
         self._batcher = batcher
@@ -55,8 +65,10 @@ class Publisher:
         self._clock = clock
         self._on_cancel = on_cancel
         self._policy = policy or RetryPolicy()
-        self._max_waiting = waiting_bytes
-        self._waiting = UnpublishedEvents()
+        self._notes = BatchNotes(attempt.job)
+        self._next_stored = 1
+        self._stop_gauge = telemetry.events_buffered.follow(lambda: batcher.next_sequence - self._next_stored)
+        self._waiting = UnpublishedEvents(spool, memory_bytes=waiting_bytes)
         self._timer: Timer | None = None
         self._timer_at = 0
         self._sender: asyncio.Task[None] | None = None
@@ -77,7 +89,7 @@ class Publisher:
         """Take output; with too much waiting for the server, return what to await before bringing more."""
         self._raise_if_lost()
         self._take(self._batcher.add_output(lines, stream, self._clock.now()))
-        return self._until_room() if self._waiting.size_bytes > self._max_waiting else None
+        return self._until_room() if self._waiting.full else None
 
     async def finish(self, last: Sequence[EventData] = ()) -> list[Event]:
         """Take the last events and return those that are still to be reported with the attempt's end.
@@ -98,26 +110,22 @@ class Publisher:
         return self._waiting.all()
 
     async def abandon(self) -> None:
-        """Publish nothing more. Harmless after `finish`."""
+        """Publish nothing more, and leave nothing on disk. Harmless after `finish`."""
         self._closing = True
         self._disarm()
+        self._stop_gauge()
         self._attempt.on_watched = None
         if self._sender:
             self._sender.cancel()
             await asyncio.wait({self._sender})
+        self._waiting.close()
         self.lost.cancel()
 
     def _take(self, flushes: Sequence[Flush]) -> None:
         for flush in flushes:
             for event in flush.events:
                 self._waiting.append(event)
-            _log.debug(
-                "batch.flushed",
-                job_id=self._attempt.job.job_id,
-                reason=flush.reason.value,
-                first_sequence=flush.events[0].sequence,
-                last_sequence=flush.events[-1].last_sequence,
-            )
+            self._notes.flushed(flush, self._clock.now())
         if not self._closing:
             self._arm()
             self._send()
@@ -165,6 +173,7 @@ class Publisher:
         failures = 0
         while self._waiting and not (self._closing and self._waiting.size_bytes <= CALL_BYTES):
             call = self._waiting.head(0 if self._singly else CALL_BYTES)
+            began = self._clock.now()
             try:
                 answer = await self._events.publish_events(self._attempt.task_token, call)
             except NotFound:
@@ -182,10 +191,12 @@ class Publisher:
                 failures = await self._pause(failures, error)
             else:
                 failures = 0
+                telemetry.publish_latency.record((self._clock.now() - began) / 1000)
                 self._acknowledged(answer)
 
     def _acknowledged(self, answer: Published) -> None:
         self._singly = False
+        self._next_stored = answer.next_sequence
         self._waiting.drop_before(answer.next_sequence)
         self._make_room()
         if answer.cancel_requested:
@@ -219,15 +230,17 @@ class Publisher:
 
     async def _pause(self, failures: int, error: AirunnerError) -> int:
         failures += 1
+        telemetry.publish_retries.add(1)
         _log.warning("publish.failed", job_id=self._attempt.job.job_id, failures=failures, error=error.text)
         await self._clock.sleep(self._policy.delay(failures))
         return failures
 
     async def _until_room(self) -> None:
-        while self._waiting.size_bytes > self._max_waiting and not self.lost.done():
+        while self._waiting.full and not self.lost.done():
             if self._room is None:
                 self._room = asyncio.get_running_loop().create_future()
-            await asyncio.wait({self._room})
+            if not await wait_until(self._clock, self._clock.now() + _PATIENCE_MS, self._room):
+                self._waiting.spill()
         self._raise_if_lost()
 
     def _make_room(self) -> None:

@@ -14,12 +14,20 @@ import structlog
 
 from airunner.domain.batching import Batcher
 from airunner.domain.job import ProcessType
+from airunner.handlers.registry import Registry
+from airunner.worker.checkout import CheckoutRules, checkout_refusal, repository_secrets
+from airunner.worker.checkout_attempt import CheckoutAttempt
 from airunner.worker.command import CommandAttempt
+from airunner.worker.handler_attempt import HandlerAttempt
+from airunner.worker.handler_calls import HandlerCalls
 from airunner.worker.process import ProcessSpec
 from airunner.worker.publisher import Publisher
 from airunner.worker.redaction import LineRedactor
 from airunner.worker.report import AttemptReport
 from airunner.worker.secret_forms import secret_values
+from airunner.worker.slow_starts import SlowStarts
+from airunner.worker.spool import SPOOL_MAX_BYTES, Spool
+from airunner.worker.spool_folder import SpoolFolder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -45,43 +53,53 @@ class Surroundings:
     grace_seconds: float = 10.0
     redact_names: tuple[str, ...] = ()
     """Patterns of names of variables whose values are secret, beside those that a job calls so."""
+    checkout: CheckoutRules = CheckoutRules()
+    spool_folder: SpoolFolder = field(default_factory=SpoolFolder)
+    spool_max_bytes: int = SPOOL_MAX_BYTES
 
 
 class JobRunner:
     """Handles deliveries of jobs. A non-zero exit is an outcome like any other, never an error."""
 
-    def __init__(self, events: EventsApi, clock: Clock, surroundings: Surroundings) -> None:
+    def __init__(
+        self,
+        events: EventsApi,
+        clock: Clock,
+        surroundings: Surroundings,
+        *,
+        handlers: Registry | None = None,
+        threads: int = 1,
+    ) -> None:
         self._events = events
         self._clock = clock
         self._surroundings = surroundings
+        self._handlers = handlers or Registry()
+        self._threads = threads
+        self._calls: HandlerCalls | None = None
+        self._slow_starts = SlowStarts(clock)
 
     async def handle(self, delivery: Delivery[Attempt]) -> JobOutcome:
         """Do the job and return how it ended, with the events that were not published before."""
         job = delivery.body.job
-        log = _log.bind(job_id=job.job_id, attempt=job.attempt, queue=job.queue)
-        log.info("job.start")
+        _log.info("job.start", job_id=job.job_id, attempt=job.attempt, queue=job.queue)
         batcher = Batcher(job.execution.batching)
-        publisher = Publisher(
-            delivery.body,
+        report = AttemptReport(
+            delivery,
             batcher,
-            events=self._events,
-            clock=self._clock,
-            on_cancel=delivery.cancelled.set,
+            self._clock,
+            open_publisher=lambda: self._publisher(delivery, batcher),
+            redactor=self._redactor(job.params),
         )
         try:
-            report = AttemptReport(
-                delivery,
-                publisher=publisher,
-                batcher=batcher,
-                clock=self._clock,
-                redactor=self._redactor(job.params),
-            )
             outcome = await self._handle(delivery, report)
         finally:
-            await publisher.abandon()
+            await report.close()
         result = outcome.result
-        log.info(
+        _log.info(
             "job.end",
+            job_id=job.job_id,
+            attempt=job.attempt,
+            queue=job.queue,
             outcome=result.outcome.name,
             exit_code=result.exit_code,
             duration_ms=result.completed_at - result.started_at,
@@ -89,28 +107,68 @@ class JobRunner:
         )
         return outcome
 
+    def close(self) -> None:
+        """Begin no more handlers."""
+        if self._calls:
+            self._calls.close()
+
     async def _handle(self, delivery: Delivery[Attempt], report: AttemptReport) -> JobOutcome:
         job = delivery.body.job
-        refusal = _refusal(job.params)
+        if job.params.handler in self._handlers:
+            return await self._call(delivery, report)
+        refusal = self._refusal(job.params)
         if refusal:
             return await report.refuse(refusal, _CANNOT_BEGIN, self._clock.now())
         try:
             async with self._folder(job.params) as folder:
-                attempt = CommandAttempt(delivery, report, self._clock)
-                return await attempt.handle(self._spec(job, folder))
+                spec = self._spec(job, folder)
+                if job.params.repository_url:
+                    attempt = CheckoutAttempt(delivery, report, self._clock)
+                    return await attempt.handle_in_checkout(spec, self._surroundings.checkout)
+                return await CommandAttempt(delivery, report, self._clock).handle(spec)
         except _NoFolder as error:
             return await report.refuse(str(error), _CANNOT_BEGIN, self._clock.now())
+
+    def _publisher(self, delivery: Delivery[Attempt], batcher: Batcher) -> Publisher:
+        around, job = self._surroundings, delivery.body.job
+        return Publisher(
+            delivery.body,
+            batcher,
+            events=self._events,
+            clock=self._clock,
+            on_cancel=delivery.cancelled.set,
+            spool=Spool(around.spool_folder, job.job_id, job.attempt, max_bytes=around.spool_max_bytes),
+        )
+
+    async def _call(self, delivery: Delivery[Attempt], report: AttemptReport) -> JobOutcome:
+        if self._calls is None:
+            self._calls = HandlerCalls(self._threads)
+        attempt = HandlerAttempt(
+            delivery, report, calls=self._calls, slow=self._slow_starts, clock=self._clock
+        )
+        return await attempt.handle(self._handlers[delivery.body.job.params.handler])
 
     def _redactor(self, params: JobParams) -> LineRedactor | None:
         """Return what hides the job's secrets; None if it has none, which is the common case."""
         around = self._surroundings
         secrets = secret_values(params, around.base_environment, around.redact_names)
+        secrets |= repository_secrets(params)
         return LineRedactor(secrets) if secrets else None
+
+    def _refusal(self, params: JobParams) -> str:
+        """Return why this worker cannot do a job; empty if it can."""
+        around = self._surroundings
+        if params.handler:
+            return f"no handler named {params.handler} on this worker"
+        if params.repository_url:
+            environment = {**around.base_environment, **params.environment}
+            return checkout_refusal(params, environment, around.checkout)
+        return ""
 
     @asynccontextmanager
     async def _folder(self, params: JobParams) -> AsyncIterator[str]:
         """Give the folder that was asked for, or a fresh one that is removed afterwards."""
-        if params.working_directory:
+        if params.working_directory and not params.repository_url:
             yield params.working_directory
             return
         try:
@@ -144,12 +202,3 @@ class JobRunner:
 
 class _NoFolder(Exception):
     """There is no place for the attempt's files."""
-
-
-def _refusal(params: JobParams) -> str:
-    """Return why this worker cannot do a job; empty if it can."""
-    if params.handler:
-        return f"no handler named {params.handler} on this worker"
-    if params.repository_url:
-        return "this worker does not clone repositories"
-    return ""

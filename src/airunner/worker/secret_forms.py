@@ -29,6 +29,8 @@ def secret_values(
 
     A value that is too short to be told from ordinary text is left out.
     """
+    if not params.secret_names and not patterns:
+        return frozenset()
     values = [params.environment[name] for name in params.secret_names]
     for environment in (base_environment, params.environment) if patterns else ():
         values += [value for name, value in environment.items() if _fits(name, patterns)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from airunner import telemetry
 from airunner.domain import limits
 from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArgument, NotFound
 from airunner.domain.job import JobResult, Outcome
@@ -70,7 +71,11 @@ class JobSource:
             worker_id=wanted.worker_id,
             instance_id=wanted.instance_id,
         )
-        return [_delivery(dequeued) for dequeued in await self._jobs.dequeue_jobs(request)]
+        try:
+            return [_delivery(dequeued) for dequeued in await self._jobs.dequeue_jobs(request)]
+        except AirunnerError:
+            telemetry.receives_failed.add(1)
+            raise
 
     async def extend(self, delivery: Delivery[Attempt]) -> Hold:
         """Heartbeat, until the next one is due or there is news."""
@@ -138,6 +143,7 @@ class JobSource:
                 return None
             except AirunnerError as error:
                 failures += 1
+                telemetry.heartbeats_failed.add(1)
                 _log.warning(
                     "heartbeat.failed", job_id=attempt.job.job_id, failures=failures, error=error.text
                 )

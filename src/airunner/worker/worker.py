@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from airunner import telemetry
 from airunner.domain.errors import InvalidArgument, PermissionDenied, Unauthenticated
+from airunner.handlers.capture import captured
 from airunner.queues.consumer import Consumer, ConsumerOptions
+from airunner.worker.checkout import CheckoutRules
+from airunner.worker.measuring import MeasuredHandler
 from airunner.worker.runner import JobRunner, Surroundings
 from airunner.worker.source import JobSource, Subscription
+from airunner.worker.spool import SPOOL_MAX_BYTES
+from airunner.worker.spool_folder import SpoolFolder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from airunner.domain.clock import Clock
+    from airunner.handlers.registry import Registry
     from airunner.services.api import EventsApi, JobsApi
     from airunner.worker.attempt import Attempt, JobOutcome
 
@@ -41,11 +50,19 @@ class WorkerOptions:
     """How long a process that was asked to end may take."""
     drain_seconds: float = 30.0
     """How long jobs may go on after `stop`."""
+    handlers: Registry | None = None
+    """The Python functions that do jobs; what they print and log goes to their jobs while the worker runs."""
     base_environment: Mapping[str, str] = field(default_factory=dict)
     """What every process gets; it inherits nothing else from the worker."""
     work_dir: Path | None = None
     redact_names: tuple[str, ...] = ()
     """Patterns of names of variables whose values never show in output."""
+    checkout: CheckoutRules = CheckoutRules()
+    """How repositories of jobs are checked out."""
+    spool_dir: Path | None = None
+    """Where output waits while the server is away; None is a folder of this user's for temporary files."""
+    spool_max_bytes: int = SPOOL_MAX_BYTES
+    """How much of it one attempt may keep there; with 0 its process has to wait instead."""
 
 
 class Worker:
@@ -53,7 +70,8 @@ class Worker:
 
     def __init__(self, jobs: JobsApi, events: EventsApi, clock: Clock, options: WorkerOptions) -> None:
         self._options = options
-        runner = JobRunner(
+        self._spool_folder = SpoolFolder(options.spool_dir)
+        self._runner = JobRunner(
             events,
             clock,
             Surroundings(
@@ -61,7 +79,12 @@ class Worker:
                 work_dir=options.work_dir,
                 grace_seconds=options.grace_seconds,
                 redact_names=options.redact_names,
+                checkout=options.checkout,
+                spool_folder=self._spool_folder,
+                spool_max_bytes=options.spool_max_bytes,
             ),
+            handlers=options.handlers,
+            threads=options.concurrency,
         )
         subscription = Subscription(
             queues=options.queues,
@@ -69,12 +92,15 @@ class Worker:
             instance_id=options.instance_id,
             visibility_timeout_seconds=options.visibility_timeout_seconds,
         )
+        self._handler = MeasuredHandler(self._runner.handle, clock)
         self._consumer: Consumer[Attempt, JobOutcome] = Consumer(
             JobSource(jobs, subscription, clock=clock),
-            runner.handle,
+            self._handler,
             clock=clock,
             options=ConsumerOptions(
                 concurrency=options.concurrency,
+                # Small jobs shall not wait for the round trip that brings the next ones.
+                receivers=2 if options.handlers and options.concurrency > 1 else 1,
                 max_deliveries=1 if options.once else None,
                 drain_seconds=options.drain_seconds,
                 release_seconds=options.grace_seconds + _REPORT_SECONDS,
@@ -87,7 +113,19 @@ class Worker:
         """Work until stopped, or for one job with `once`; raise when the server will not have us."""
         options = self._options
         _log.info("worker.start", queues=options.queues, concurrency=options.concurrency)
-        await self._consumer.run()
+        sweeping = asyncio.create_task(self._sweep_spool())
+        gauges = (
+            telemetry.worker_slots.follow(lambda: options.concurrency),
+            telemetry.attempts_running.follow(lambda: self._handler.running),
+        )
+        try:
+            with captured() if options.handlers else nullcontext():
+                await self._consumer.run()
+        finally:
+            self._runner.close()
+            for end in gauges:
+                end()
+            await sweeping
         _log.info("worker.end")
 
     def stop(self) -> None:
@@ -99,3 +137,19 @@ class Worker:
         """End at once; what was running is delivered again when its visibility lapses."""
         _log.warning("worker.kill")
         self._consumer.kill()
+
+    async def _sweep_spool(self) -> None:
+        """Report and remove what workers that died left behind: others have begun their jobs again."""
+        try:
+            leftovers = await asyncio.to_thread(self._spool_folder.sweep)
+        except OSError as error:
+            _log.warning("spool.unusable", folder=str(self._spool_folder.path), error=error.strerror)
+            return
+        for left in leftovers:
+            _log.warning(
+                "spool.left_behind",
+                job_id=left.job_id,
+                attempt=left.attempt,
+                events=left.events,
+                bytes=left.size_bytes,
+            )

@@ -40,7 +40,7 @@ def claim(tx: Transaction, demand: Demand, now: int) -> list[Job]:
             if len(found) == demand.max_jobs:
                 # There may be more, and what fell due just now has no timer any more.
                 tx.ready_queues.add(queue)
-            return [_begin(tx, row, demand, now) for row in found]
+            return _begin(tx, found, demand, now)
     return []
 
 
@@ -68,7 +68,13 @@ def append(tx: Transaction, key: AttemptKey, events: Sequence[EncodedEvent], now
 
 def complete(tx: Transaction, completions: Sequence[Completion], now: int) -> list[Lifecycle | AirunnerError]:
     """End jobs, each with its own outcome."""
-    return [_complete_one(tx, completion, now) for completion in completions]
+    loaded = _load_many(tx, {completion.key.job_id for completion in completions})
+    fresh: list[rows.Row] = []
+    ended: dict[str, rows.Row] = {}
+    outcomes = [_complete_one(loaded, completion, now, fresh, ended) for completion in completions]
+    tx.connection.executemany(rows.INSERT_EVENT, fresh)
+    tx.connection.executemany(rows.SAVE_LIFE, ended.values())
+    return outcomes
 
 
 def release(tx: Transaction, release: Release, now: int) -> Lifecycle:
@@ -157,6 +163,16 @@ def _load(tx: Transaction, job_id: str) -> tuple[int, str, Lifecycle]:
     return row[0], row[1], rows.life_from_row(row[2:])
 
 
+def _load_many(tx: Transaction, job_ids: set[str]) -> dict[str, tuple[int, Lifecycle]]:
+    """Return the rows and lives of those jobs that there are, with one statement for all."""
+    marks = ", ".join("?" * len(job_ids))
+    found = tx.connection.execute(
+        f"SELECT job_id, id, {rows.LIFE} FROM jobs WHERE job_id IN ({marks})",
+        [rows.uuid_bytes(job_id) for job_id in job_ids],
+    )
+    return {rows.uuid_text(row[0]): (row[1], rows.life_from_row(row[2:])) for row in found}
+
+
 def _save(tx: Transaction, row_id: int, life: Lifecycle) -> Lifecycle:
     tx.connection.execute(rows.SAVE_LIFE, rows.life_values(life, row_id))
     return life
@@ -222,30 +238,50 @@ def _claimable(tx: Transaction, queue: str, max_jobs: int, now: int) -> list[row
     ).fetchall()
 
 
-def _begin(tx: Transaction, row: rows.Row, demand: Demand, now: int) -> Job:
-    life = lifecycle.claim(
-        rows.life_from_row(row),
-        now=now,
-        visibility_seconds=demand.visibility_seconds,
-        worker_id=demand.worker_id,
-        instance_id=demand.instance_id,
+def _begin(tx: Transaction, found: Sequence[rows.Row], demand: Demand, now: int) -> list[Job]:
+    claimed = [
+        lifecycle.claim(
+            rows.life_from_row(row),
+            now=now,
+            visibility_seconds=demand.visibility_seconds,
+            worker_id=demand.worker_id,
+            instance_id=demand.instance_id,
+        )
+        for row in found
+    ]
+    tx.connection.executemany(
+        rows.SAVE_LIFE, [rows.life_values(life, row[-1]) for life, row in zip(claimed, found, strict=True)]
     )
-    _save(tx, row[-1], life)
-    return rows.job_from_row(row[:-1], life)
+    return [rows.job_from_row(row[:-1], life) for life, row in zip(claimed, found, strict=True)]
 
 
-def _complete_one(tx: Transaction, completion: Completion, now: int) -> Lifecycle | AirunnerError:
+def _complete_one(
+    loaded: dict[str, tuple[int, Lifecycle]],
+    completion: Completion,
+    now: int,
+    fresh: list[rows.Row],
+    ended: dict[str, rows.Row],
+) -> Lifecycle | AirunnerError:
+    """Return the outcome of one entry, and leave what is to be written for it.
+
+    `loaded` moves along: an entry that repeats an earlier one meets the job as that one left it.
+    """
     key = completion.key
+    if key.job_id not in loaded:
+        return JobNotFound()
+    row_id, life = loaded[key.job_id]
+    events: list[EncodedEvent] = []
     try:
-        row_id, _, life = _load(tx, key.job_id)
-        fresh: list[EncodedEvent] = []
         if life.completed_by != key.attempt:
-            life, fresh = lifecycle.append(life, key.attempt, completion.events, now=now)
-        ended = lifecycle.complete(life, key.attempt, completion.result, now=now)
+            life, events = lifecycle.append(life, key.attempt, completion.events, now=now)
+        over = lifecycle.complete(life, key.attempt, completion.result, now=now)
     except AirunnerError as error:
         return error
-    _insert_events(tx, row_id, fresh, now)
-    return _save(tx, row_id, ended) if ended is not life else ended
+    fresh += [rows.event_values(row_id, event, now) for event in events]
+    if over is not life:
+        loaded[key.job_id] = row_id, over
+        ended[key.job_id] = rows.life_values(over, row_id)
+    return over
 
 
 def _end_expired(tx: Transaction, now: int) -> list[str]:

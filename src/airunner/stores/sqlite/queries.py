@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from airunner.domain.errors import JobNotFound
 from airunner.domain.job import Job, JobState
-from airunner.stores.base import ApiKey, EventPage, EventQuery, JobPage, JobQuery, QueueStats
+from airunner.stores.base import ApiKey, EventPage, EventQuery, JobPage, JobQuery, QueueStats, fill_page
 from airunner.stores.listing import count_pages, make_cursor, parse_cursor
 from airunner.stores.sqlite import rows
 
@@ -87,10 +88,9 @@ def read_events(connection: sqlite3.Connection, query: EventQuery) -> EventPage:
     ).fetchone()
     if row is None:
         raise JobNotFound
-    found = _events_after(connection, row[0], query)
-    return EventPage(
-        events=[rows.event_from_row(event) for event in found], state=JobState(row[1]), attempt=row[2]
-    )
+    # Closed when the page is full: a statement that is not read to its end holds its transaction open.
+    with closing(_events_after(connection, row[0], query)) as found:
+        return fill_page(map(rows.event_from_row, found), query, state=JobState(row[1]), attempt=row[2])
 
 
 def find_key(connection: sqlite3.Connection, key_id: str) -> ApiKey | None:
@@ -134,7 +134,7 @@ def _stats(connection: sqlite3.Connection, queue: str, *, paused: bool) -> Queue
     )
 
 
-def _events_after(connection: sqlite3.Connection, row_id: int, query: EventQuery) -> list[rows.Row]:
+def _events_after(connection: sqlite3.Connection, row_id: int, query: EventQuery) -> sqlite3.Cursor:
     return connection.execute(
         _EVENTS_AFTER,
         {
@@ -145,4 +145,4 @@ def _events_after(connection: sqlite3.Connection, row_id: int, query: EventQuery
             "only_attempt": query.only_attempt,
             "limit": query.limit,
         },
-    ).fetchall()
+    )

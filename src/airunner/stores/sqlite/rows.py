@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airunner.codec.jobs import (
@@ -58,7 +57,8 @@ def uuid_bytes(text: str) -> bytes:
 
 def uuid_text(raw: bytes) -> str:
     """Return the canonical text of a UUID's bytes."""
-    return str(uuid.UUID(bytes=raw))
+    digits = raw.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def new_job_row(new: NewJob) -> Row:

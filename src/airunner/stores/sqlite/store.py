@@ -72,6 +72,11 @@ class SqliteStore:
         """How many transactions were committed since the store was opened."""
         return self._writer.commits if self._writer else 0
 
+    @property
+    def commit_seconds(self) -> float:
+        """How long these commits took, waiting for the disk included."""
+        return self._writer.commit_seconds if self._writer else 0.0
+
     async def open(self) -> None:
         """Take ownership of the file, bring it up to date, and start the threads."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)

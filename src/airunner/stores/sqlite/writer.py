@@ -11,6 +11,7 @@ from __future__ import annotations
 import queue
 import sqlite3
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -95,6 +96,7 @@ class GroupCommitWriter:
         self._thread = threading.Thread(target=self._run, name="airunner-writer", daemon=True)
         self._closed = False
         self.commits = 0
+        self.commit_seconds = 0.0
 
     def start(self) -> None:
         """Begin to take operations."""
@@ -189,7 +191,9 @@ class GroupCommitWriter:
             connection.execute("BEGIN IMMEDIATE")
             answers = [self._perform(tx, entry, guarded=guarded) for entry in group]
             answers += self._serve_waiting(tx, guarded=guarded)
+            began = time.perf_counter()
             connection.execute("COMMIT")
+            self.commit_seconds += time.perf_counter() - began
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

@@ -612,12 +612,14 @@ class OutputItem(_message.Message):
     def __init__(self, output: _Optional[bytes] = ..., stream: _Optional[_Union[StreamType, str]] = ...) -> None: ...
 
 class ProcessStartEvent(_message.Message):
-    __slots__ = ("pid", "started_at")
+    __slots__ = ("pid", "started_at", "worker_id")
     PID_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     pid: int
     started_at: _timestamp_pb2.Timestamp
-    def __init__(self, pid: _Optional[int] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    worker_id: str
+    def __init__(self, pid: _Optional[int] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., worker_id: _Optional[str] = ...) -> None: ...
 
 class ProcessEndEvent(_message.Message):
     __slots__ = ("pid", "exit_code", "run_duration", "event_count", "output_sha256")

@@ -1,0 +1,82 @@
+"""What the events of a job tell of each of its attempts, and the words for it."""
+
+from __future__ import annotations
+
+import signal
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airunner.domain.event import Event, ProcessEnd, ProcessError, ProcessStart
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airunner.domain.job import Job
+
+_GIST_LENGTH = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStory:
+    """What the events tell of one attempt."""
+
+    number: int
+    worker: str = ""
+    start: Event | None = None
+    end: Event | None = None
+    errors: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+
+    @property
+    def how_it_ended(self) -> str:
+        """The end in words, as its error or its exit code tells it."""
+        if self.end is None or not isinstance(self.end.data, ProcessEnd):
+            return ""
+        code = self.end.data.exit_code
+        if self.errors:
+            return f"{'; '.join(map(gist, self.errors))} (exit code {code})"
+        return (
+            f"killed by {signal_name(code - 128)} (exit code {code})" if code > 128 else f"exit code {code}"
+        )
+
+
+def attempt_stories(job: Job, events: Sequence[Event]) -> list[AttemptStory]:
+    """Return the story of each attempt, those without any event included."""
+    by_attempt: dict[int, list[Event]] = defaultdict(list)
+    for event in events:
+        by_attempt[event.attempt].append(event)
+    return [_story(job, number, by_attempt[number]) for number in range(1, job.attempt + 1)]
+
+
+def gist(message: str) -> str:
+    """Return the line of an error that says it; the last one of a traceback."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return lines[-1][:_GIST_LENGTH] if lines else ""
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """Return a number of things as people say it."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def _story(job: Job, number: int, events: list[Event]) -> AttemptStory:
+    start = next((event for event in events if isinstance(event.data, ProcessStart)), None)
+    named = start.data.worker_id if start and isinstance(start.data, ProcessStart) else ""
+    return AttemptStory(
+        number=number,
+        # The job names the worker of its last attempt only.
+        worker=named or (job.life.worker_id if number == job.attempt else ""),
+        start=start,
+        end=next((event for event in events if isinstance(event.data, ProcessEnd)), None),
+        errors=tuple(event.data.error_message for event in events if isinstance(event.data, ProcessError)),
+        events=tuple(events),
+    )

@@ -1,0 +1,52 @@
+"""The options that give a job other batching than the server's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Group, Parameter
+
+if TYPE_CHECKING:
+    from airunner.domain.override import ExecutionOverride
+
+BATCHING_GROUP = Group("Batching", sort_key=20)
+
+
+@Parameter(name="*", group=BATCHING_GROUP)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchingOptions:
+    """How the worker gathers the job's output; what is not given is the server's."""
+
+    flush_interval: int | None = None
+    """Seconds that output may wait in a batch, 1 to 3600. Default: the server's"""
+    max_batch_size: int | None = None
+    """Most lines in a batch, 1 to 50; 1 turns batching off. Default: the server's"""
+    max_batch_bytes: int | None = None
+    """Most bytes of output in a batch, 1024 to 358400. Default: the server's"""
+    adaptive: Annotated[bool | None, Parameter(negative="--no-adaptive")] = None
+    """Flush often while somebody watches and seldom when little is printed, or not. Default: the server's"""
+
+    def override(self) -> ExecutionOverride | None:
+        """Return what is asked for; None if that is nothing."""
+        from airunner.domain.override import BatchingOverride, ExecutionOverride
+
+        asked = BatchingOverride(
+            flush_interval_seconds=_number(self.flush_interval, "--flush-interval"),
+            max_batch_size=_number(self.max_batch_size, "--max-batch-size"),
+            max_batch_bytes=_number(self.max_batch_bytes, "--max-batch-bytes"),
+            adaptive=self.adaptive,
+        )
+        return None if asked == BatchingOverride() else ExecutionOverride(batching=asked)
+
+
+SERVERS_BATCHING = BatchingOptions()
+
+
+def _number(given: int | None, option: str) -> int:
+    """Return the number for the wire, where 0 would mean that nothing was asked for."""
+    from airunner.domain.errors import InvalidArgument
+
+    if given is not None and given < 1:
+        raise InvalidArgument(f"{option} must be at least 1, not {given}")
+    return given or 0

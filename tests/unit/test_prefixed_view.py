@@ -1,0 +1,79 @@
+"""Several jobs in one place: their names, their lines, and what one of them may break."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airunner.cli import following
+from airunner.cli.event_view import ViewOptions
+from airunner.cli.monitor import _monitor_many, _Watch
+from airunner.cli.prefixed_view import PrefixedView, short_labels
+from airunner.cli.verdicts import Ending
+from airunner.domain.errors import Unavailable
+from airunner.domain.event import Event, EventData, Output, ProcessError, StreamType
+from airunner.domain.job import JobState
+from airunner.services.api import StreamRequest
+
+
+def event(data: EventData, sequence: int = 1) -> Event:
+    return Event(sequence=sequence, timestamp=1_000, data=data, attempt=1)
+
+
+def test_labels_are_the_shortest_that_tell_jobs_apart() -> None:
+    assert short_labels(["a-000000", "b-111111"]) == {"a-000000": "000000", "b-111111": "111111"}
+    assert set(short_labels(["a1000000", "b1000000", "c2000000"]).values()) == {
+        "a1000000",
+        "b1000000",
+        "c2000000",
+    }
+    assert set(short_labels(["xa1000000", "xb1000000", "xc2000000"]).values()) == {
+        "a1000000",
+        "b1000000",
+        "c2000000",
+    }
+
+
+def test_lines_come_whole_and_go_to_their_stream(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    view = PrefixedView("one", 0)
+    view.show(event(Output(b"a li")))
+    assert capfdbinary.readouterr().out == b""
+    view.show(event(Output(b"bad \xff\n", StreamType.STDERR), 2))
+    view.show(event(Output(b"ne\nand ano"), 3))
+    view.show(event(ProcessError(error_message="it broke"), 4))
+    view.finish()
+    out, err = capfdbinary.readouterr()
+    assert out.decode() == "one │ a line\none │ and ano\n"
+    assert err == "one │ bad ".encode() + b"\xff\n" + b"airunner: one: it broke\n"
+
+
+def test_lines_may_have_their_time(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    PrefixedView("one", 0, timestamps=True).show(event(Output(b"x\n")))
+    assert capfdbinary.readouterr().out.decode() == "one │ 1970-01-01T00:00:01.000Z x\n"
+
+
+async def test_one_broken_stream_does_not_end_the_others(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    jobs = {
+        name: SimpleNamespace(job_id=name, result=None, state=JobState.COMPLETED, attempt=1)
+        for name in ("the-first", "the-other")
+    }
+
+    async def get_job(job_id: str) -> Any:
+        return jobs[job_id]
+
+    async def follow(client: object, request: StreamRequest, view: PrefixedView, proof: object) -> None:
+        if request.job_id == "the-first":
+            raise Unavailable("away")
+        view.show(event(Output(b"hello\n")))
+
+    monkeypatch.setattr(following, "follow", follow)
+    watch = _Watch(request=StreamRequest(job_id="the-first"), options=ViewOptions(), ending=Ending())
+    client: Any = SimpleNamespace(get_job=get_job)
+    assert await _monitor_many(client, client, watch, list(jobs)) == 125
+    out, err = capfd.readouterr()
+    assert out == "-other │ hello\n"
+    assert err == "airunner: -first: away\nairunner: job the-other is COMPLETED\n"
