@@ -20,7 +20,7 @@ MIB = 1024 * 1024
 PRINCIPALS = ("ann", "bob", "cleo", "dan", "eve")
 OUTPUT_BYTES = 20 * 1000 * 1000
 # The batch that a reader does not take, 250 KiB here, exists some five times between the store and the
-# socket: about 70 MiB for 50 readers. A server that kept what they have not read would hold 50 times 20 MB.
+# socket: 85 to 90 MiB for 50 readers. A server that kept what they have not read would hold 50 times 20 MB.
 STALLED_LIMIT = 100 * MIB
 # While all of them read on at once, what was just sent is not yet all collected.
 READING_LIMIT = 200 * MIB
