@@ -60,7 +60,7 @@ bench: $(READY) ## Measure the speed, against limits measured in the same run
 	@MALLOC_TRIM_THRESHOLD_=67108864 $(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## Remove the environment, the tools and the caches
-	rm -rf .venv .tools build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .tools .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml requirements/dev.txt scripts/uv.py

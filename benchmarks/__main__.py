@@ -1,6 +1,6 @@
 """`make bench`: run everything, print a table, fail when a promise is not kept.
 
-`python -m benchmarks NAME ...` runs only what has one of the names: rpc, store.
+`python -m benchmarks NAME ...` runs only what has one of the names: rpc, store, streams, peers.
 """
 
 from __future__ import annotations
@@ -13,29 +13,32 @@ import sys
 
 import uvloop
 
-from benchmarks import at_store, through_rpc
+from benchmarks import at_store, streams, through_rpc
 from benchmarks.harness import Row
+from benchmarks.peers import drain
 
-_PARTS = {"rpc": through_rpc.run, "store": at_store.run}
+_PARTS = {"rpc": through_rpc.run, "store": at_store.run, "streams": streams.run, "peers": drain.run}
+_HEADER = "| what | measured | beside it | ratio | goal | met |\n|---|---|---|---|---|---|"
 
 
 async def main() -> int:
-    """Run what was asked for."""
+    """Run what was asked for; each part's rows are printed when it ends, since all of them take long."""
     wanted = sys.argv[1:] or list(_PARTS)
+    print(_HEADER)
     rows: list[Row] = []
     for name in wanted:
-        rows += await _PARTS[name]()
-    print(_table(rows))
+        part = await _PARTS[name]()
+        print(*map(line_of, part), sep="\n", flush=True)
+        rows += part
     print(f"\n{os.cpu_count()} cores, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}")
     return 0 if all(row.met for row in rows) else 1
 
 
-def _table(rows: list[Row]) -> str:
-    lines = ["| what | measured | beside it | ratio | goal | met |", "|---|---|---|---|---|---|"]
-    for row in rows:
-        met = "yes" if row.met else "NO"
-        lines.append(f"| {row.name} | {row.measured} | {row.limit} | {row.ratio:.2f} | {row.goal} | {met} |")
-    return "\n".join(lines)
+def line_of(row: Row) -> str:
+    """Return a row as a line of a table in Markdown."""
+    met = "NO" if not row.met else "yes" if row.goal else ""
+    ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+    return f"| {row.name} | {row.measured} | {row.limit} | {ratio} | {row.goal} | {met} |"
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ async def _filled(store: SqliteStore, events: list[EncodedEvent]) -> str:
 
 def _replay_seconds(connection: sqlite3.Connection, job_id: str, after: Position) -> float:
     """Read everything after a position, as the stored payloads: the store's query, without its threads."""
-    query = EventQuery(job_id=job_id, after=after, limit=_LINES)
+    query = EventQuery(job_id=job_id, after=after, limit=_LINES, max_bytes=2**30)
     began = time.perf_counter()
     page = read_events(connection, query)
     took = time.perf_counter() - began

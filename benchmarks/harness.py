@@ -10,8 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -21,18 +21,19 @@ from airunner.codec.gen.job.v1.job_connect import JobEventsServiceClient, JobSer
 
 T = TypeVar("T")
 ROUNDS = 3
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One promise, and what was measured for it."""
+    """One promise, and what was measured for it; without a limit and a goal, it is only told."""
 
     name: str
     measured: str
-    limit: str
-    ratio: float
-    goal: str
-    met: bool
+    limit: str = ""
+    ratio: float | None = None
+    goal: str = ""
+    met: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,30 +44,74 @@ class Service:
     events: JobEventsServiceClient
     pid: int
     directory: Path
+    url: str
 
 
 @contextmanager
 def folder() -> Iterator[Path]:
     """A folder beside the project, so that every measurement uses the same disk."""
-    with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path(__file__).resolve().parent.parent) as name:
+    with tempfile.TemporaryDirectory(prefix=".bench-", dir=ROOT) as name:
         yield Path(name)
 
 
 @asynccontextmanager
 async def server() -> AsyncIterator[Service]:
     """A server on SQLite in a process of its own, on a core of its own."""
-    with folder() as directory, _a_core_each() as start:
-        port = _free_port()
+    with folder() as directory, a_core_each() as start:
+        port = free_port()
         process = start(lambda: _start(port, directory / "data"))
         url = f"http://127.0.0.1:{port}"
         jobs = JobServiceClient(url, send_compression=None, accept_compression=[])
         events = JobEventsServiceClient(url, send_compression=None, accept_compression=[])
         try:
             await _until_ready(jobs)
-            yield Service(jobs, events, process.pid, directory / "data")
+            yield Service(jobs, events, process.pid, directory / "data", url)
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(30)
+            end(process)
+
+
+@contextmanager
+def running(*command: str, environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process on the load's cores while the block runs; what it says is shown if the block fails."""
+    with tempfile.TemporaryFile() as words:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=words,
+            stderr=words,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        except BaseException:
+            words.seek(0)
+            print(f"$ {' '.join(command)}\n{words.read().decode(errors='replace')[-4000:]}", file=sys.stderr)
+            raise
+        finally:
+            end(process)
+            with suppress(ProcessLookupError):
+                # Children that it left behind are in its group, with nobody else.
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def worker(
+    url: str, *options: str, environment: Mapping[str, str] | None = None
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """A worker in a process of its own."""
+    command = (sys.executable, "-m", "airunner.cli", "worker", "--server", url, "--log-level", "warning")
+    return running(*command, *options, environment=environment)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ask a process to end, and see to it that it does."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def best_of_each(measured: list[float], limit: list[float]) -> tuple[float, float, float]:
@@ -102,7 +147,7 @@ def resident_bytes(pid: int) -> int:
 
 
 @contextmanager
-def _a_core_each() -> Iterator[Callable[[Callable[[], T]], T]]:
+def a_core_each() -> Iterator[Callable[[Callable[[], T]], T]]:
     """Give what is started in here the first core and the load the others, where there are two or more.
 
     Otherwise a row tells how often the kernel moved three threads between two cores.
@@ -122,6 +167,12 @@ def _a_core_each() -> Iterator[Callable[[Callable[[], T]], T]]:
         _move_to(cores)
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
 def _move_to(cores: set[int]) -> None:
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), cores)
@@ -135,12 +186,6 @@ def _start(port: int, directory: Path) -> subprocess.Popen[bytes]:
         ],
         stderr=subprocess.DEVNULL,
     )
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def _until_ready(jobs: JobServiceClient) -> None:

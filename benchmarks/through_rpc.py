@@ -6,12 +6,8 @@ import asyncio
 import time
 import uuid
 
-from airunner.codec.events import event_to_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.jobs import params_to_pb
-from airunner.domain.batching import Batcher
-from airunner.domain.event import StreamType
-from airunner.domain.job import BatchingConfig
 from benchmarks import bare
 from benchmarks.harness import (
     ROUNDS,
@@ -24,6 +20,7 @@ from benchmarks.harness import (
     resident_bytes,
     server,
 )
+from benchmarks.held_job import hold_job, publish_requests
 
 _PARAMS = params_to_pb(bare.PARAMS)
 
@@ -89,8 +86,8 @@ async def publishing() -> Row:
         with folder() as directory:
             for _ in range(ROUNDS):
                 limit.append(bare.batch_commit_rate(directory, 1_000))
-                tokens = [await _held_job(service) for _ in range(publishers)]
-                requests = [_publish_requests(token, batches_each) for token in tokens]
+                tokens = [(await hold_job(service))[1] for _ in range(publishers)]
+                requests = [publish_requests(token, batches_each) for token in tokens]
                 began = time.perf_counter()
                 await asyncio.gather(*(_publish(service, mine) for mine in requests))
                 measured.append(publishers * batches_each * 50 / (time.perf_counter() - began))
@@ -155,24 +152,6 @@ def _request() -> pb.EnqueueJobRequest:
 
 def _requests(count: int) -> pb.EnqueueJobsRequest:
     return pb.EnqueueJobsRequest(jobs=[_request() for _ in range(count)])
-
-
-async def _held_job(service: Service) -> str:
-    queue = f"q-{uuid.uuid4()}"
-    await service.jobs.enqueue_job(
-        pb.EnqueueJobRequest(request_id=str(uuid.uuid4()), queue=queue, job_params=_PARAMS)
-    )
-    answer = await service.jobs.dequeue_jobs(pb.DequeueJobsRequest(queue=queue))
-    return answer.jobs[0].task_token
-
-
-def _publish_requests(token: str, count: int) -> list[pb.PublishJobEventBatchRequest]:
-    batcher = Batcher(BatchingConfig())
-    flushes = batcher.add_output([bare.LINE] * (count * 50), StreamType.STDOUT, 1_700_000_000_000)
-    return [
-        pb.PublishJobEventBatchRequest(task_token=token, events=map(event_to_pb, flush.events))
-        for flush in flushes
-    ]
 
 
 async def _publish(service: Service, requests: list[pb.PublishJobEventBatchRequest]) -> None:

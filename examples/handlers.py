@@ -1,4 +1,6 @@
-"""Python functions as jobs. Serve them with
+"""Python functions as jobs.
+
+Serve them with
 
     airunner worker --handlers examples/handlers.py --concurrency 10
 

@@ -5,8 +5,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Before anything imports the suites, so that their assertions explain themselves.
-pytest.register_assert_rewrite("airunner.testing.conformance")
+# Before anything imports them, so that their assertions explain themselves.
+pytest.register_assert_rewrite("airunner.testing.conformance", "tests.crash.crowd", "tests.support")
 
 # The examples of a machine that runs over a socket or a file differ in time with the load of the computer.
 _PATIENT = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-# Before they are imported, so that their assertions explain themselves.
-pytest.register_assert_rewrite("tests.crash.crowd", "tests.support.processes")
-
-from tests.crash.crowd import Crowd, gathered_crowd  # noqa: E402  see above
-from tests.support.processes import Stack, running_stack  # noqa: E402  see above
+from tests.crash.crowd import Crowd, gathered_crowd
+from tests.support.processes import Stack, running_stack
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import uuid
 from collections.abc import AsyncIterator
 
 import pytest
@@ -77,7 +76,7 @@ async def test_a_stream_is_live(platform: Platform) -> None:
 @pytest.mark.parametrize(
     ("path", "status"),
     [
-        (f"{uuid.uuid4()}/events", 404),
+        ("0190f5a4-7c1e-7b3a-9d2f-1b6e5c4d3a21/events", 404),
         ("not-a-job/events", 400),
         ("{job_id}/events?from_sequence=-1", 400),
         ("{job_id}/events?from_sequence=x", 400),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import render
+from benchmarks.__main__ import line_of
 from benchmarks.harness import ROOT, Row
 from benchmarks.peers import provision
 from benchmarks.peers.contenders import PEERS
@@ -29,7 +29,7 @@ def test_a_missing_redis_is_named_with_its_package(monkeypatch: pytest.MonkeyPat
 def test_a_peer_that_is_missing_is_a_row_that_fails() -> None:
     row = row_of(Contest(PEERS[0], "Redis", missing="no redis-server"), ours=1000)
     assert not row.met
-    assert "| not run: no redis-server |  |  | >= 4 | NO |" in render([row])
+    assert "| not run: no redis-server |  |  | >= 4 | NO |" in line_of(row)
 
 
 @pytest.mark.parametrize(("theirs", "met"), [(250, True), (251, False)])
@@ -45,7 +45,7 @@ def test_bullmq_is_only_to_be_beaten(theirs: float, met: bool) -> None:
 
 
 def test_a_row_without_a_goal_is_only_told() -> None:
-    assert render([Row(name="lines", measured="5 s")]).splitlines()[-1] == "| lines | 5 s |  |  |  |  |"
+    assert line_of(Row(name="lines", measured="5 s")) == "| lines | 5 s |  |  |  |  |"
 
 
 @pytest.mark.parametrize(("jobs", "counted", "written"), [(3, 2, False), (3, 3, True), (3, 4, True)])
