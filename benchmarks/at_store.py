@@ -21,6 +21,7 @@ from benchmarks.harness import ROUNDS, Row, folder, median
 
 _LINES = 10_000
 _FROM = 9_000
+_REPEATS = 100
 
 
 async def run() -> list[Row]:
@@ -40,7 +41,7 @@ async def replay() -> list[Row]:
         tail, beginning = Position(1, _FROM - 1), Position(1, 0)
         rounds = [
             [
-                min(_replay_seconds(connection, job_id, after) for _ in range(20))
+                min(_replay_seconds(connection, job_id, after) for _ in range(_REPEATS))
                 for job_id, after in ((batched, tail), (single, tail), (batched, beginning))
             ]
             for _ in range(ROUNDS)
