@@ -1,9 +1,14 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Whoever runs the tests in the background of a shell hands this down, and Ctrl-C could not be tested.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Before anything imports them, so that their assertions explain themselves.
 pytest.register_assert_rewrite("airunner.testing.conformance", "tests.crash.crowd", "tests.support")
