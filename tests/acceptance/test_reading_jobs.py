@@ -49,7 +49,7 @@ def at_terminal(user: CommandLine, *arguments: str, **variables: str) -> str:
         (("--grep", "absent"), b"", 1),
         (("--stream", "stderr"), b"Error one\n", 0),
         (("--stream", "stdout", "--tail", "1"), b"no error", 0),
-        (("--tail", "2"), b"Error one\nno error", 0),
+        (("--stream", "stdout", "--tail", "2"), b"first\nno error", 0),
         (("--attempt", "1", "--tail", "1"), b"no error", 0),
         (("--attempt", "2"), b"", 0),
     ],
