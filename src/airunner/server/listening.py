@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -57,3 +57,19 @@ async def first(serving: asyncio.Task[None], event: Coroutine[None, None, object
     happened = waiting.done()
     waiting.cancel()
     return happened
+
+
+def http_config(app: Any, **differences: Any) -> uvicorn.Config:
+    """Return how we serve HTTP: on the loop that runs, without a log or a word of who we are."""
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        loop="none",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        **differences,
+    )

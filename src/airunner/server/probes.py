@@ -6,12 +6,11 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from airunner.server.listening import HttpServer, bind, first, url_of
+from airunner.server.listening import HttpServer, bind, first, http_config, url_of
 from airunner.server.pages import metrics_page
 
 if TYPE_CHECKING:
@@ -34,7 +33,8 @@ async def serve_probes(host: str, port: int, status: Callable[[], str]) -> Async
         return await metrics_page()
 
     listener = bind(host, port)
-    server = HttpServer(_config(Starlette(routes=[Route("/healthz", healthz), Route("/metrics", metrics)])))
+    pages = Starlette(routes=[Route("/healthz", healthz), Route("/metrics", metrics)])
+    server = HttpServer(http_config(pages, timeout_graceful_shutdown=1))
     serving = asyncio.create_task(server.serve([listener]))
     await first(serving, server.ready.wait())
     try:
@@ -42,18 +42,3 @@ async def serve_probes(host: str, port: int, status: Callable[[], str]) -> Async
     finally:
         server.should_exit = True
         await serving
-
-
-def _config(app: Starlette) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http="httptools",
-        loop="none",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=1,
-    )

@@ -14,7 +14,7 @@ import uvicorn
 from airunner.domain.errors import FailedPrecondition
 from airunner.server.asgi import AppOptions, build_app
 from airunner.server.guard import is_loopback
-from airunner.server.listening import HttpServer, bind, first, url_of
+from airunner.server.listening import HttpServer, bind, first, http_config, url_of
 from airunner.services.sampling import Sampler
 
 if TYPE_CHECKING:
@@ -91,16 +91,8 @@ class Server:
         _log.warning("server.no_keys", hint=f"{hint}, or use --no-auth")
 
     def _config(self) -> uvicorn.Config:
-        return uvicorn.Config(
+        return http_config(
             build_app(self._platform, self._options.app),
-            http="httptools",
-            loop="none",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=max(1, int(self._options.shutdown_grace_seconds)),
             ssl_certfile=self._options.cert_file,
