@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import sys
 import threading
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from airunner.domain.event import ProcessStart, Progress, StreamType
+from airunner.domain.event import ProcessEnd, ProcessStart, Progress, StreamType
 from airunner.domain.job import JobState, Outcome
 from airunner.handlers import Context, PermanentFailure
 from airunner.handlers.registry import Registry
@@ -273,3 +274,27 @@ async def test_a_worker_that_stops_gives_handlers_back(tmp_path: Path) -> None:
 async def until_running(bench: Any, job_id: str) -> None:
     while (await bench.platform.jobs.get_job(job_id)).state is not JobState.RUNNING:
         await asyncio.sleep(0)
+
+
+async def test_a_small_job_is_told_in_one_call_and_a_lasting_one_shows_that_it_runs(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def quick() -> int:
+        return 7
+
+    async def lasting() -> None:
+        loops.append(asyncio.get_running_loop())
+        await gate.wait()
+
+    async with working(tmp_path, handlers=registry(quick, lasting), concurrency=4) as bench:
+        log = await bench.do(handler="quick")
+        assert [type(event.data) for event in log.events] == [ProcessStart, ProcessEnd]
+        assert (log.result.output_json, log.result.final_sequence) == ("7", 2)
+        assert log.result.output_sha256 == hashlib.sha256().digest()
+        assert bench.events.made["publish_events"] == 0
+        lasts = await bench.submit(handler="lasting")
+        await until(lambda: bench.events.made["publish_events"] > 0)
+        loops[0].call_soon_threadsafe(gate.set)
+        log = await bench.log_of(lasts)
+        assert [type(event.data) for event in log.events] == [ProcessStart, ProcessEnd]

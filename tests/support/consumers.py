@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from airunner.domain.errors import PermanentFailure
 from airunner.domain.retry import RetryPolicy
-from airunner.queues.base import Delivery, Hold
+from airunner.queues.base import Delivery, Finish, Hold
 from airunner.queues.consumer import Consumer, ConsumerOptions
 from airunner.testing.clock import ManualClock
 
@@ -127,14 +127,36 @@ class Gates:
             self.running.discard(key)
 
 
+class ScriptedSprint:
+    """A sprint that takes all but what is called "usual", and ends it when the test says."""
+
+    def __init__(self) -> None:
+        self.begun: list[Delivery[str]] = []
+
+    def begin(
+        self,
+        deliveries: Sequence[Delivery[str]],
+        finish: Finish[str, str],
+        hand_over: Callable[[Delivery[str]], None],
+    ) -> Sequence[Delivery[str]]:
+        self.finish, self.hand_over = finish, hand_over
+        usual = [delivery for delivery in deliveries if delivery.key == "usual"]
+        self.begun += [delivery for delivery in deliveries if delivery not in usual]
+        return usual
+
+
 class Bench:
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, sprint: ScriptedSprint | None = None, **options: Any) -> None:
         self.clock = ManualClock()
         self.source = ScriptedSource()
         self.gates = Gates()
         options = {"redelivery": EXACT, "reconnect": EXACT} | options
         self.consumer: Consumer[str, str] = Consumer(
-            self.source, self.gates.handle, clock=self.clock, options=ConsumerOptions(**options)
+            self.source,
+            self.gates.handle,
+            clock=self.clock,
+            options=ConsumerOptions(**options),
+            sprint=sprint,
         )
         self.work = asyncio.create_task(self.consumer.run())
 

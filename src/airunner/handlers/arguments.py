@@ -42,7 +42,12 @@ class Arguments:
             name = getattr(function, "__qualname__", repr(function))
             raise HandlerError(f"{source}: {name} cannot be a handler: {error}") from None
 
-    def bind(self, payload_json: str, context: Context) -> list[Any]:
+    @property
+    def wants_context(self) -> bool:
+        """Whether the function takes the context."""
+        return "context" in self.order
+
+    def bind(self, payload_json: str, context: Context | None) -> list[Any]:
         """Return the values to call with; a payload that does not fit fails for good."""
         if not self.order:
             return []

@@ -13,16 +13,17 @@ A body that cannot be decoded, or whose type nobody handles, is dead-lettered by
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from airunner.domain.errors import PermanentFailure
 
 T = TypeVar("T")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 R_contra = TypeVar("R_contra", contravariant=True)
 
 
@@ -116,3 +117,24 @@ class Source(Protocol[T, R_contra]):
 
     async def dead_letter(self, delivery: Delivery[T], failure: PermanentFailure) -> None:
         """Put a delivery aside for good, with the reason attached."""
+
+
+Finish: TypeAlias = Callable[[Sequence[tuple[Delivery[T], R]]], None]
+"""Takes deliveries that were handled, with what came of each."""
+
+
+class Sprint(Protocol[T, R_co]):
+    """A head start for deliveries that are mostly over in a moment: many at once, without a task for each."""
+
+    def begin(
+        self,
+        deliveries: Sequence[Delivery[T]],
+        finish: Finish[T, R_co],
+        hand_over: Callable[[Delivery[T]], None],
+    ) -> Sequence[Delivery[T]]:
+        """Begin deliveries, and return those that are to be handled as usual from their start.
+
+        Each of the others goes, in a moment, to `finish` or to `hand_over`: then the handler is called with
+        it after all, and goes on with what was begun. The consumer may call the handler sooner; what is
+        finished after that is the handler's own matter. Does not block, and raises nothing.
+        """

@@ -14,7 +14,7 @@ import structlog
 from airunner.domain.clock import wait_until
 from airunner.domain.errors import PermanentFailure, VisibilityLost
 from airunner.domain.retry import RetryPolicy
-from airunner.queues.base import Delivery, Hold, Source, TryAgain
+from airunner.queues.base import Delivery, Hold, Source, Sprint, TryAgain
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
@@ -67,12 +67,14 @@ class Consumer(Generic[T, R]):
         *,
         clock: Clock,
         options: ConsumerOptions | None = None,
+        sprint: Sprint[T, R] | None = None,
     ) -> None:
         self._source = source
         self._handler = handler
+        self._sprint = sprint
         self._clock = clock
         self._options = options or ConsumerOptions()
-        self._held: set[_Held[T, R]] = set()
+        self._held: dict[Delivery[T], _Held[T, R]] = {}
         self._finished: deque[tuple[_Held[T, R], R]] = deque()
         self._background: set[asyncio.Task[Any]] = set()
         self._receiving: set[asyncio.Task[Sequence[Delivery[T]]]] = set()
@@ -83,6 +85,11 @@ class Consumer(Generic[T, R]):
         self._killed = False
         self._change: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
+
+    @property
+    def running(self) -> int:
+        """How many deliveries are being handled."""
+        return self._running
 
     async def run(self) -> None:
         """Work until `stop` or the last of `max_deliveries`, then drain. Call it once.
@@ -180,23 +187,41 @@ class Consumer(Generic[T, R]):
 
     def _begin(self, deliveries: Sequence[Delivery[T]]) -> None:
         self._received += len(deliveries)
-        fresh = [_Held[T, R](delivery) for delivery in deliveries]
-        self._held.update(fresh)
-        for held in fresh:
-            if self._stopped_at is None:
-                self._running += 1
-                held.task = asyncio.create_task(self._handler(held.delivery), name=held.delivery.key)
-                held.task.add_done_callback(partial(self._handled, held))
-            else:
+        fresh: list[_Held[T, R]] = [_Held(delivery) for delivery in deliveries]
+        self._held.update(zip(deliveries, fresh, strict=True))
+        if self._stopped_at is None:
+            self._running += len(deliveries)
+            if self._sprint:
+                deliveries = self._sprint.begin(deliveries, self._finish, self._handle)
+            for delivery in deliveries:
+                self._handle(delivery)
+        else:
+            for held in fresh:
                 self._settle(held, self._source.release(held.delivery, 0, ""))
         if fresh:
             # One timer for all that came together; most of them are over when it rings.
             age_ms = _ms(min(held.delivery.extend_after_seconds for held in fresh))
             self._clock.call_at(self._clock.now() + age_ms, lambda: self._extend(fresh))
 
+    def _handle(self, delivery: Delivery[T]) -> None:
+        held = self._held[delivery]
+        if held.task is None:
+            held.task = asyncio.create_task(self._handler(delivery), name=delivery.key)
+            held.task.add_done_callback(partial(self._handled, held))
+
+    def _finish(self, finished: Sequence[tuple[Delivery[T], R]]) -> None:
+        """Take what a sprint has done; what somebody began to handle meanwhile is theirs."""
+        for delivery, result in finished:
+            held = self._held.get(delivery)
+            if held and held.task is None:
+                self._running -= 1
+                held.settling = True
+                self._finished.append((held, result))
+        self._changed()
+
     def _extend(self, aged: Iterable[_Held[T, R]]) -> None:
         for held in aged:
-            if held in self._held:
+            if held.delivery in self._held:
                 held.extender = asyncio.create_task(self._keep(held), name=f"extend {held.delivery.key}")
 
     async def _keep(self, held: _Held[T, R]) -> None:
@@ -213,7 +238,9 @@ class Consumer(Generic[T, R]):
             if hold is Hold.CANCELLED:
                 held.delivery.cancelled.set()
             elif hold is Hold.LOST:
-                if held.lose():
+                if not held.settling:
+                    held.delivery.lost = True
+                    self._cancel(held)
                     _log.warning("delivery.lost", key=held.delivery.key, attempt=held.delivery.attempt)
                 return
 
@@ -266,7 +293,7 @@ class Consumer(Generic[T, R]):
         task.add_done_callback(settled)
 
     def _forget(self, held: _Held[T, R]) -> None:
-        self._held.discard(held)
+        self._held.pop(held.delivery, None)
         if held.extender:
             held.extender.cancel()
         self._changed()
@@ -276,23 +303,34 @@ class Consumer(Generic[T, R]):
         await self._until(lambda: not self._held or self._stopped_at is not None)
         stopped_at = self._clock.now() if self._stopped_at is None else self._stopped_at
         if not await self._until(self._is_over, stopped_at + _ms(self._options.drain_seconds)):
-            for held in self._held:
-                held.cancel()
+            self._cancel_all()
             await self._until(self._is_over, self._clock.now() + _ms(self._options.release_seconds))
         if self._held:
             await self._abandon()
 
     async def _abandon(self) -> None:
-        _log.warning("consumer.abandoned", keys=sorted(held.delivery.key for held in self._held))
-        for held in self._held:
-            held.delivery.lost = True
-            held.cancel()
+        _log.warning("consumer.abandoned", keys=sorted(delivery.key for delivery in self._held))
+        for delivery in self._held:
+            delivery.lost = True
+        self._cancel_all()
         for task in self._background:
             task.cancel()
         self._finished.clear()
         await self._until(lambda: self._running == 0, self._clock.now() + _LAST_MOMENT_MS)
-        for held in list(self._held):
+        for held in list(self._held.values()):
             self._forget(held)
+
+    def _cancel_all(self) -> None:
+        for held in self._held.values():
+            self._cancel(held)
+
+    def _cancel(self, held: _Held[T, R]) -> None:
+        if held.task is None and not held.settling:
+            # In a sprint: only its handler can stop it.
+            self._handle(held.delivery)
+        if held.task:
+            # Not at once: a task that has not begun would never see what it is to stop.
+            asyncio.get_running_loop().call_soon(held.task.cancel)
 
     def _is_over(self) -> bool:
         return self._killed or not self._held
@@ -332,17 +370,6 @@ class _Held(Generic[T, R]):
         self.task: asyncio.Task[R] | None = None
         self.extender: asyncio.Task[None] | None = None
         self.settling = False
-
-    def cancel(self) -> None:
-        if self.task:
-            self.task.cancel()
-
-    def lose(self) -> bool:
-        """Give the delivery up; False if it is being settled: then that was quicker than this answer."""
-        if not self.settling:
-            self.delivery.lost = True
-            self.cancel()
-        return not self.settling
 
 
 def _ms(seconds: float) -> int:

@@ -117,11 +117,11 @@ class Spread(Instrument):
         self._least = float("inf")
         self._most = 0.0
 
-    def record(self, value: float) -> None:
+    def record(self, value: float, times: int = 1) -> None:
         """Take note of a value; below zero, as clocks that differ make it, counts as zero."""
         value = max(0.0, value)
-        self._counts[bisect_left(self.bounds, value)] += 1
-        self._total += value
+        self._counts[bisect_left(self.bounds, value)] += times
+        self._total += value * times
         self._least = min(self._least, value)
         self._most = max(self._most, value)
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from airunner.domain.event import Event
 from airunner.domain.job import Job, JobResult
+
+if TYPE_CHECKING:
+    from airunner.worker.handler_calls import HandlerCall
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -15,6 +19,8 @@ class Attempt:
 
     job: Job
     task_token: str
+    call: HandlerCall | None = field(default=None, repr=False)
+    """The call of its handler, if it has one that was begun."""
     begun: bool = False
     """Whether anything happened that may have had an effect: then giving it back costs a try."""
     last_events: Sequence[Event] = ()

@@ -11,19 +11,15 @@ from typing import TYPE_CHECKING, Final
 from airunner.domain.errors import PermanentFailure, VisibilityLost
 from airunner.domain.event import ProcessEnd
 from airunner.domain.job import Outcome
-from airunner.handlers.context import Context
-from airunner.worker.handler_voice import JobVoice
 from airunner.worker.process import Stop
 from airunner.worker.report import Verdict
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
-    from airunner.handlers.registry import Handler
     from airunner.queues.base import Delivery
     from airunner.worker.attempt import Attempt, JobOutcome
-    from airunner.worker.handler_calls import HandlerCall, HandlerCalls
+    from airunner.worker.handler_calls import HandlerCall
     from airunner.worker.report import AttemptReport
-    from airunner.worker.slow_starts import SlowStarts
 
 _FAILED: Final = 1
 _NOTE_LENGTH: Final = 16_000
@@ -32,7 +28,7 @@ _OUR_FILES: Final = str(Path(__file__).parents[1]) + os.sep
 
 
 class HandlerAttempt:
-    """Sees one call of a handler through, from its start to the outcome of its attempt.
+    """Sees one call of a handler through, to the outcome of its attempt.
 
     A handler that is told to stop (its job cancelled, timed out or lost, or the worker going down) has the
     outcome of that, whatever it returns. A thread that does not heed it keeps this waiting, and its slot
@@ -44,51 +40,35 @@ class HandlerAttempt:
         delivery: Delivery[Attempt],
         report: AttemptReport,
         *,
-        calls: HandlerCalls,
-        slow: SlowStarts,
         clock: Clock,
     ) -> None:
         self._delivery = delivery
         self._report = report
-        self._calls = calls
-        self._slow = slow
         self._clock = clock
         self._stopped: Stop | None = None
         self._interrupted = False
 
-    async def handle(self, handler: Handler) -> JobOutcome:
-        """Call the handler."""
-        params = self._delivery.body.job.params
-        started_at = self._clock.now()
-        voice = JobVoice(self._report, self._calls.mailbox, self._calls.voices)
-        call = self._calls.begin(handler, params.payload_json, self._context(voice))
-        self._report.begin(os.getpid(), started_at, on_lost=lambda: self._stop(call, Stop.LOST))
-        self._slow.watch(self._report)
+    async def handle(self, call: HandlerCall) -> JobOutcome:
+        """Take over a call that was begun."""
+        call.taken_over = True
+        self._report.begin(os.getpid(), call.started_at, on_lost=lambda: self._stop(call, Stop.LOST))
+        if not call.settled:
+            # It is not over in a moment, so people shall see that it runs.
+            self._report.open()
+        call.voice.attach(self._report)
         try:
-            verdict = await self._see_through(call, params.timeout_seconds)
-            await voice.close()
+            verdict = await self._see_through(call, self._delivery.body.job.params.timeout_seconds)
+            await call.voice.close()
         finally:
-            voice.silence()
-        took = self._clock.now() - started_at
+            call.voice.silence()
+        took = self._clock.now() - call.started_at
         end = ProcessEnd(pid=os.getpid(), exit_code=verdict.exit_code, run_duration_ms=took)
-        return await self._report.conclude(verdict, end, started_at)
-
-    def _context(self, voice: JobVoice) -> Context:
-        job = self._delivery.body.job
-        return Context(
-            job_id=job.job_id,
-            queue=job.queue,
-            attempt=job.attempt,
-            environment=job.params.environment,
-            metadata=job.params.metadata,
-            owner=job.params.owner,
-            voice=voice,
-        )
+        return await self._report.conclude(verdict, end, call.started_at)
 
     async def _see_through(self, call: HandlerCall, timeout_seconds: int) -> Verdict:
         timer = None
         if timeout_seconds:
-            due_at = self._clock.now() + timeout_seconds * 1000
+            due_at = call.started_at + timeout_seconds * 1000
             timer = self._clock.call_at(due_at, lambda: self._stop(call, Stop.TIMEOUT))
         self._delivery.cancelled.when_set(lambda: self._stop(call, Stop.CANCELLED))
         try:
@@ -103,10 +83,10 @@ class HandlerAttempt:
     async def _ended(self, call: HandlerCall) -> str:
         """Return the result; a first cancellation stops the handler, and waits for it all the same."""
         try:
-            return await call.done
+            return await call.done()
         except asyncio.CancelledError:
             self._interrupt(call)
-            return await call.renew()
+            return await call.done()
 
     def _interrupt(self, call: HandlerCall) -> None:
         self._interrupted = not self._delivery.cancelled.is_set()

@@ -4,84 +4,135 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context as Variables
-from typing import TYPE_CHECKING, Any
-
-import uvloop
+from typing import TYPE_CHECKING
 
 from airunner.handlers.arguments import result_json
 from airunner.handlers.capture import current_voice
+from airunner.handlers.context import Context
+from airunner.worker.handler_loop import HandlerLoop
+from airunner.worker.handler_voice import JobVoice
 from airunner.worker.mailbox import Mailbox
 
 if TYPE_CHECKING:
-    from airunner.handlers.context import Context
+    from collections.abc import Callable, Sequence
+
     from airunner.handlers.registry import Handler
+    from airunner.queues.base import Delivery
+    from airunner.worker.attempt import Attempt
 
 
 class HandlerCall:
-    """One call of a handler on its way. `done` gets its result as JSON, or its error."""
+    """One call of a handler on its way: for a moment by itself, then in the hands of whoever takes it over.
 
-    __slots__ = ("_loop", "_task", "context", "done", "handler", "payload_json", "settled")
+    Made and settled on the worker's loop, run wherever the handler belongs.
+    """
 
-    def __init__(self, handler: Handler, payload_json: str, context: Context) -> None:
-        self.handler = handler
-        self.payload_json = payload_json
-        self.context = context
-        self.done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    __slots__ = (
+        *("_context", "_done", "_failure", "_handler", "_result", "_stopped", "_task"),
+        *("delivery", "settled", "started_at", "taken_over", "voice"),
+    )
+
+    def __init__(
+        self, delivery: Delivery[Attempt], handler: Handler, voice: JobVoice, started_at: int
+    ) -> None:
+        self.delivery = delivery
+        self.voice = voice
+        self.started_at = started_at
         self.settled = False
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.taken_over = False
+        """Whether somebody waits for its end, and its end is theirs to report."""
+        self._handler = handler
+        # Not every handler wants to know.
+        self._context = _context(delivery, voice) if handler.arguments.wants_context else None
+        self._stopped = False
+        self._done: asyncio.Future[str] | None = None
+        self._result = ""
+        self._failure: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it belongs on the loop of handlers."""
+        return self._handler.is_async
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended by an error."""
+        return self._failure is not None
+
+    @property
+    def result(self) -> str:
+        """What the handler returned, as JSON."""
+        return self._result
+
+    def done(self) -> asyncio.Future[str]:
+        """Return what gets the result, or the error; a new one if the last was cancelled by who waited."""
+        if self._done is None or self._done.cancelled():
+            self._done = asyncio.get_running_loop().create_future()
+            if self.settled:
+                self._tell(self._done)
+        return self._done
 
     def stop(self) -> None:
         """Ask the handler to end: `ctx.cancelled` is set, and an async one is cancelled at its next await.
 
-        A thread cannot be stopped: `done` is done when it returns.
+        A thread cannot be stopped: it is over when it returns.
         """
-        self.context.stopped.set()
-        if self._loop and self._task and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._task.cancel)
+        self._stopped = True
+        if self._context:
+            self._context.stopped.set()
+        task = self._task
+        if task and not task.get_loop().is_closed():
+            task.get_loop().call_soon_threadsafe(self._cancel)
 
-    def renew(self) -> asyncio.Future[str]:
-        """Return a new `done` for one that was cancelled together with the task that waited for it."""
-        if not self.settled:
-            self.done = asyncio.get_running_loop().create_future()
-        return self.done
-
-    def settle(self, result: str, error: BaseException | None) -> None:
-        """Say how it ended. On the loop that waits for `done`."""
+    def settle(self) -> None:
+        """Take note that the handler is over."""
         self.settled = True
-        if self.done.done():
-            return
-        if error is None:
-            self.done.set_result(result)
-        elif isinstance(error, Exception) and not isinstance(error, StopIteration):
-            self.done.set_exception(error)
-        else:
-            self.done.set_exception(_ended_by(error))
+        if self._done and not self._done.done():
+            self._tell(self._done)
 
-    def run(self) -> str:
+    def run(self) -> None:
         """Call a sync handler, here and now."""
-        current_voice.set(self.context.voice)
-        value = self.handler.function(*self.handler.arguments.bind(self.payload_json, self.context))
-        return result_json(value)
+        current_voice.set(self.voice)
+        try:
+            self._result = result_json(self._handler.function(*self._arguments()))
+        except BaseException as error:  # noqa: BLE001  whatever it is, it is the end of this handler alone
+            self._failure = error
 
-    def start(self, loop: asyncio.AbstractEventLoop, mailbox: Mailbox) -> None:
-        """Begin an async handler, on the loop that it shall run on."""
-        self._loop = loop
-        self._task = loop.create_task(self._run_async(mailbox), context=Variables())
-        if self.context.cancelled:
+    async def run_async(self) -> None:
+        """Call an async handler, in the current task."""
+        current_voice.set(self.voice)
+        self._task = asyncio.current_task()
+        try:
+            self._raise_if_stopped()
+            self._result = result_json(await self._handler.function(*self._arguments()))
+        except BaseException as error:  # noqa: BLE001  whatever it is, it is the end of this handler alone
+            self._failure = error
+        self._task = None
+
+    def _raise_if_stopped(self) -> None:
+        if self._stopped:
+            raise asyncio.CancelledError
+
+    def _cancel(self) -> None:
+        # On the loop of the handler: so the task is at an await of this call, or with another call by now.
+        if self._task:
             self._task.cancel()
 
-    async def _run_async(self, mailbox: Mailbox) -> None:
-        current_voice.set(self.context.voice)
-        result, failure = "", None
-        try:
-            value = await self.handler.function(*self.handler.arguments.bind(self.payload_json, self.context))
-            result = result_json(value)
-        except BaseException as error:  # noqa: BLE001  whatever it is, it is the end of this handler alone
-            failure = error
-        mailbox.post(lambda: self.settle(result, failure))
+    def _arguments(self) -> list[object]:
+        return self._handler.arguments.bind(self.delivery.body.job.params.payload_json, self._context)
+
+    def _tell(self, done: asyncio.Future[str]) -> None:
+        error = self._failure
+        if error is None:
+            done.set_result(self._result)
+        elif isinstance(error, Exception) and not isinstance(error, StopIteration):
+            done.set_exception(error)
+        else:
+            done.set_exception(_ended_by(error))
 
 
 class HandlerEnded(Exception):
@@ -89,30 +140,38 @@ class HandlerEnded(Exception):
 
 
 class HandlerCalls:
-    """Where handlers run. A thread of its own keeps a handler that blocks from starving any heartbeat."""
+    """Where handlers run. A thread of its own keeps a handler that blocks from starving any heartbeat.
 
-    def __init__(self, concurrency: int) -> None:
+    `over` is told which calls have ended, many at once, on the loop that made this.
+    """
+
+    def __init__(self, concurrency: int, over: Callable[[Sequence[HandlerCall]], None]) -> None:
+        self._over = over
         self._mailbox = Mailbox(asyncio.get_running_loop())
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="airunner-handler")
-        self.voices = threading.Condition()
-        """What handlers and those who pass on their words take turns by."""
-        self._handler_loop: _HandlerLoop | None = None
+        self._voices = threading.Condition()
+        self._ended: deque[HandlerCall] = deque()
+        self._told = False
+        self._handler_loop: HandlerLoop[HandlerCall] | None = None
 
-    @property
-    def mailbox(self) -> Mailbox:
-        """The way back onto the loop that calls."""
-        return self._mailbox
-
-    def begin(self, handler: Handler, payload_json: str, context: Context) -> HandlerCall:
-        """Call a handler; how it ends shows in the call's `done`."""
-        call = HandlerCall(handler, payload_json, context)
-        if handler.is_async:
+    def begin(
+        self,
+        wanted: Sequence[tuple[Delivery[Attempt], Handler]],
+        now: int,
+        *,
+        on_word: Callable[[HandlerCall], None],
+    ) -> list[HandlerCall]:
+        """Call handlers; `on_word` is told which of them speaks while nobody listens."""
+        calls = [self._call(delivery, handler, now, on_word) for delivery, handler in wanted]
+        asynchronous = [call for call in calls if call.is_async]
+        if asynchronous:
             if self._handler_loop is None:
-                self._handler_loop = _HandlerLoop(self._mailbox)
-            self._handler_loop.begin(call)
-        else:
-            self._threads.submit(Variables().run, self._run_in_thread, call)
-        return call
+                self._handler_loop = HandlerLoop(self._end)
+            self._handler_loop.begin(asynchronous)
+        for call in calls:
+            if not call.is_async:
+                self._threads.submit(Variables().run, self._run_in_thread, call)
+        return calls
 
     def close(self) -> None:
         """Begin no more; threads that still run are left to themselves."""
@@ -120,35 +179,45 @@ class HandlerCalls:
         if self._handler_loop:
             self._handler_loop.close()
 
+    def _call(
+        self, delivery: Delivery[Attempt], handler: Handler, now: int, on_word: Callable[[HandlerCall], None]
+    ) -> HandlerCall:
+        voice = JobVoice(self._mailbox, self._voices)
+        call = HandlerCall(delivery, handler, voice, now)
+        voice.unheard = lambda: on_word(call)
+        return call
+
     def _run_in_thread(self, call: HandlerCall) -> None:
-        result, failure = "", None
-        try:
-            result = call.run()
-        except BaseException as error:  # noqa: BLE001  whatever it is, it is the end of this handler alone
-            failure = error
-        self._mailbox.post(lambda: call.settle(result, failure))
+        call.run()
+        self._end(call)
+
+    def _end(self, call: HandlerCall) -> None:
+        """Pass on that a call is over, from any thread; those that end meanwhile go with it."""
+        self._ended.append(call)
+        if not self._told:
+            self._told = True
+            self._mailbox.post(self._settle)
+
+    def _settle(self) -> None:
+        # Before anything is taken: what ends from here on is told anew.
+        self._told = False
+        calls = [self._ended.popleft() for _ in range(len(self._ended))]
+        for call in calls:
+            call.settle()
+        self._over(calls)
 
 
-class _HandlerLoop:
-    """An event loop in a thread of its own."""
-
-    def __init__(self, back: Mailbox) -> None:
-        self._back = back
-        self._loop = uvloop.new_event_loop()
-        self._inbox = Mailbox(self._loop)
-        threading.Thread(target=self._run, name="airunner-async-handlers", daemon=True).start()
-
-    def begin(self, call: HandlerCall) -> None:
-        self._inbox.post(lambda: call.start(self._loop, self._back))
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        _cancel_all(self._loop)
-        self._loop.close()
+def _context(delivery: Delivery[Attempt], voice: JobVoice) -> Context:
+    job = delivery.body.job
+    return Context(
+        job_id=job.job_id,
+        queue=job.queue,
+        attempt=job.attempt,
+        environment=job.params.environment,
+        metadata=job.params.metadata,
+        owner=job.params.owner,
+        voice=voice,
+    )
 
 
 def _ended_by(error: BaseException) -> HandlerEnded:
@@ -156,10 +225,3 @@ def _ended_by(error: BaseException) -> HandlerEnded:
     ended = HandlerEnded(f"the handler ended by {text}")
     ended.__cause__ = error
     return ended
-
-
-def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
-    tasks: set[asyncio.Task[Any]] = asyncio.all_tasks(loop)
-    for task in tasks:
-        task.cancel()
-    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))

@@ -11,7 +11,7 @@ from airunner.worker.lines import LineSplitter
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from airunner.worker.mailbox import Mailbox
     from airunner.worker.report import AttemptReport
@@ -26,12 +26,19 @@ _Words: TypeAlias = tuple[list[bytes], bool]
 class JobVoice:
     """Implements Voice. The order of all that is said, on both streams, is kept.
 
+    Words wait until somebody attaches the report that they are for; `unheard` is called when there are any.
     Who writes faster than the server takes is held up in `write`. Once closed, words are dropped: a late
     thread of a handler that is over has no job any more.
     """
 
-    def __init__(self, report: AttemptReport, mailbox: Mailbox, room: threading.Condition) -> None:
-        self._report = report
+    __slots__ = (
+        *("_bytes", "_clearing", "_closed", "_mailbox", "_posted", "_progress"),
+        *("_report", "_room", "_said", "_splitters", "unheard"),
+    )
+
+    def __init__(self, mailbox: Mailbox, room: threading.Condition) -> None:
+        self.unheard: Callable[[], None] | None = None
+        self._report: AttemptReport | None = None
         self._mailbox = mailbox
         # One for all: most handlers say little, and a lock of its own costs more than it saves.
         self._room = room
@@ -42,6 +49,16 @@ class JobVoice:
         self._posted = False
         self._closed = False
         self._clearing: asyncio.Task[None] | None = None
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing was ever said, finished or not."""
+        return not (self._splitters or self._progress or self._said)
+
+    def attach(self, report: AttemptReport) -> None:
+        """Pass on to a report what was said, and what is said from now on. On the loop of the attempt."""
+        self._report = report
+        self._pass_on()
 
     def write(self, text: str, *, is_stderr: bool) -> None:
         """Take output; it shows when its line ends, or with `flush`."""
@@ -102,18 +119,22 @@ class JobVoice:
         """Give the report what was said, until it wants us to wait. On the loop of the attempt."""
         if self._clearing:
             return
+        if self._report is None:
+            if self.unheard:
+                self.unheard()
+            return
         with self._room:
             said, self._said = self._said, []
             progress, self._progress = self._progress, None
             self._posted = False
         try:
-            self._tell(said, progress)
+            self._tell(self._report, said, progress)
         except VisibilityLost:
             self.silence()
 
-    def _tell(self, said: list[_Words], progress: Progress | None) -> None:
+    def _tell(self, report: AttemptReport, said: list[_Words], progress: Progress | None) -> None:
         for count, (lines, is_stderr) in enumerate(said, start=1):
-            room = self._report.output(lines, is_stderr)
+            room = report.output(lines, is_stderr)
             told = sum(map(len, lines))
             if room is not None:
                 with self._room:
@@ -123,7 +144,7 @@ class JobVoice:
                 return
             self._make_room(told)
         if progress:
-            self._report.add(progress)
+            report.add(progress)
 
     async def _clear(self, room: Awaitable[None], told: int) -> None:
         try:

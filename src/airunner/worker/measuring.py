@@ -20,12 +20,11 @@ class MeasuredHandler:
     def __init__(self, handle: Handler[Attempt, JobOutcome], clock: Clock) -> None:
         self._handle = handle
         self._clock = clock
-        self.running = 0
 
     async def __call__(self, delivery: Delivery[Attempt]) -> JobOutcome:
         """Handle an attempt."""
-        began, ending = self._clock.now(), "released"
-        self.running += 1
+        call, ending = delivery.body.call, "released"
+        began = call.started_at if call else self._clock.now()
         try:
             outcome = await self._handle(delivery)
             ending = outcome.result.outcome.name.lower()
@@ -37,6 +36,5 @@ class MeasuredHandler:
             ending = "failure"
             raise
         finally:
-            self.running -= 1
             telemetry.attempts_ended.add(1, "lost" if delivery.lost else ending)
             telemetry.attempt_time.record((self._clock.now() - began) / 1000)

@@ -14,18 +14,15 @@ import structlog
 
 from airunner.domain.batching import Batcher
 from airunner.domain.job import ProcessType
-from airunner.handlers.registry import Registry
 from airunner.worker.checkout import CheckoutRules, checkout_refusal, repository_secrets
 from airunner.worker.checkout_attempt import CheckoutAttempt
 from airunner.worker.command import CommandAttempt
 from airunner.worker.handler_attempt import HandlerAttempt
-from airunner.worker.handler_calls import HandlerCalls
 from airunner.worker.process import ProcessSpec
 from airunner.worker.publisher import Publisher
 from airunner.worker.redaction import LineRedactor
 from airunner.worker.report import AttemptReport
 from airunner.worker.secret_forms import secret_values
-from airunner.worker.slow_starts import SlowStarts
 from airunner.worker.spool import SPOOL_MAX_BYTES, Spool
 from airunner.worker.spool_folder import SpoolFolder
 
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from airunner.domain.clock import Clock
-    from airunner.domain.job import Job, JobParams
+    from airunner.domain.job import Job, JobParams, JobResult
     from airunner.queues.base import Delivery
     from airunner.services.api import EventsApi
     from airunner.worker.attempt import Attempt, JobOutcome
@@ -66,22 +63,16 @@ class JobRunner:
         events: EventsApi,
         clock: Clock,
         surroundings: Surroundings,
-        *,
-        handlers: Registry | None = None,
-        threads: int = 1,
     ) -> None:
         self._events = events
         self._clock = clock
         self._surroundings = surroundings
-        self._handlers = handlers or Registry()
-        self._threads = threads
-        self._calls: HandlerCalls | None = None
-        self._slow_starts = SlowStarts(clock)
 
     async def handle(self, delivery: Delivery[Attempt]) -> JobOutcome:
         """Do the job and return how it ended, with the events that were not published before."""
         job = delivery.body.job
-        _log.info("job.start", job_id=job.job_id, attempt=job.attempt, queue=job.queue)
+        if not delivery.body.call:
+            _log.info("job.start", job_id=job.job_id, attempt=job.attempt, queue=job.queue)
         batcher = Batcher(job.execution.batching)
         report = AttemptReport(
             delivery,
@@ -94,28 +85,13 @@ class JobRunner:
             outcome = await self._handle(delivery, report)
         finally:
             await report.close()
-        result = outcome.result
-        _log.info(
-            "job.end",
-            job_id=job.job_id,
-            attempt=job.attempt,
-            queue=job.queue,
-            outcome=result.outcome.name,
-            exit_code=result.exit_code,
-            duration_ms=result.completed_at - result.started_at,
-            events=result.final_sequence,
-        )
+        log_end(job, outcome.result)
         return outcome
 
-    def close(self) -> None:
-        """Begin no more handlers."""
-        if self._calls:
-            self._calls.close()
-
     async def _handle(self, delivery: Delivery[Attempt], report: AttemptReport) -> JobOutcome:
-        job = delivery.body.job
-        if job.params.handler in self._handlers:
-            return await self._call(delivery, report)
+        job, call = delivery.body.job, delivery.body.call
+        if call:
+            return await HandlerAttempt(delivery, report, clock=self._clock).handle(call)
         refusal = self._refusal(job.params)
         if refusal:
             return await report.refuse(refusal, _CANNOT_BEGIN, self._clock.now())
@@ -139,14 +115,6 @@ class JobRunner:
             on_cancel=delivery.cancelled.set,
             spool=Spool(around.spool_folder, job.job_id, job.attempt, max_bytes=around.spool_max_bytes),
         )
-
-    async def _call(self, delivery: Delivery[Attempt], report: AttemptReport) -> JobOutcome:
-        if self._calls is None:
-            self._calls = HandlerCalls(self._threads)
-        attempt = HandlerAttempt(
-            delivery, report, calls=self._calls, slow=self._slow_starts, clock=self._clock
-        )
-        return await attempt.handle(self._handlers[delivery.body.job.params.handler])
 
     def _redactor(self, params: JobParams) -> LineRedactor | None:
         """Return what hides the job's secrets; None if it has none, which is the common case."""
@@ -198,6 +166,20 @@ class JobRunner:
             timeout_seconds=params.timeout_seconds or None,
             grace_seconds=self._surroundings.grace_seconds,
         )
+
+
+def log_end(job: Job, result: JobResult) -> None:
+    """Log how an attempt ended."""
+    _log.info(
+        "job.end",
+        job_id=job.job_id,
+        attempt=job.attempt,
+        queue=job.queue,
+        outcome=result.outcome.name,
+        exit_code=result.exit_code,
+        duration_ms=result.completed_at - result.started_at,
+        events=result.final_sequence,
+    )
 
 
 class _NoFolder(Exception):

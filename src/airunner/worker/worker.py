@@ -12,6 +12,7 @@ import structlog
 from airunner import telemetry
 from airunner.domain.errors import InvalidArgument, PermissionDenied, Unauthenticated
 from airunner.handlers.capture import captured
+from airunner.handlers.registry import Registry
 from airunner.queues.consumer import Consumer, ConsumerOptions
 from airunner.worker.checkout import CheckoutRules
 from airunner.worker.measuring import MeasuredHandler
@@ -19,13 +20,13 @@ from airunner.worker.runner import JobRunner, Surroundings
 from airunner.worker.source import JobSource, Subscription
 from airunner.worker.spool import SPOOL_MAX_BYTES
 from airunner.worker.spool_folder import SpoolFolder
+from airunner.worker.sprint import HandlerSprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from airunner.domain.clock import Clock
-    from airunner.handlers.registry import Registry
     from airunner.services.api import EventsApi, JobsApi
     from airunner.worker.attempt import Attempt, JobOutcome
 
@@ -83,20 +84,19 @@ class Worker:
                 spool_folder=self._spool_folder,
                 spool_max_bytes=options.spool_max_bytes,
             ),
-            handlers=options.handlers,
-            threads=options.concurrency,
         )
+        self._sprint = HandlerSprint(options.handlers or Registry(), clock, threads=options.concurrency)
         subscription = Subscription(
             queues=options.queues,
             worker_id=options.worker_id,
             instance_id=options.instance_id,
             visibility_timeout_seconds=options.visibility_timeout_seconds,
         )
-        self._handler = MeasuredHandler(self._runner.handle, clock)
         self._consumer: Consumer[Attempt, JobOutcome] = Consumer(
             JobSource(jobs, subscription, clock=clock),
-            self._handler,
+            MeasuredHandler(self._runner.handle, clock),
             clock=clock,
+            sprint=self._sprint,
             options=ConsumerOptions(
                 concurrency=options.concurrency,
                 # Small jobs shall not wait for the round trip that brings the next ones.
@@ -116,13 +116,13 @@ class Worker:
         sweeping = asyncio.create_task(self._sweep_spool())
         gauges = (
             telemetry.worker_slots.follow(lambda: options.concurrency),
-            telemetry.attempts_running.follow(lambda: self._handler.running),
+            telemetry.attempts_running.follow(lambda: self._consumer.running),
         )
         try:
             with captured() if options.handlers else nullcontext():
                 await self._consumer.run()
         finally:
-            self._runner.close()
+            self._sprint.close()
             for end in gauges:
                 end()
             await sweeping
