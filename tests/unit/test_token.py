@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import hmac
 import random
 import string
 import uuid
@@ -111,3 +113,9 @@ def test_tokens_of_two_jobs_cannot_be_mixed() -> None:
 def test_keys_that_anybody_could_guess_are_refused(keys: list[bytes]) -> None:
     with pytest.raises(ValueError, match="at least 16 bytes"):
         TokenSigner(keys)
+
+
+@pytest.mark.parametrize("key", [b"k" * 16, b"k" * 64, b"k" * 65, b"k" * 200])
+def test_the_signature_is_a_plain_hmac(key: bytes) -> None:
+    raw = base64.urlsafe_b64decode(TokenSigner([key]).encode(TOKEN).partition(".")[2] + "==")
+    assert raw[-16:] == hmac.digest(key, raw[:-16], "sha256")[:16]

@@ -89,15 +89,13 @@ def admit_order(admitted: list[EncodedEvent]) -> list[EncodedEvent]:
 
 def admit_event(message: pb.JobEvent, now: int) -> EncodedEvent:
     """Check one event of the wire and return it as stores keep it; without a timestamp it gets `now`."""
-    limits.check_range(message.sequence, "sequence", 1, limits.MAX_SEQUENCE)
+    sequence = limits.check_range(message.sequence, "sequence", 1, limits.MAX_SEQUENCE)
     kind = _kind(message)
-    last, stamps = message.sequence, None
+    last, stamps = sequence, None
     if kind is EventType.OUTPUT_BATCH:
         last, stamps = _check_batch(message)
     else:
-        # What can be read now can be read for ever.
-        data = _data(message)
-        last = _check_gap(message.sequence, data) if isinstance(data, Gap) else last
+        last = _check_data(message, kind)
     if message.attempt or message.cursor:
         message.ClearField("attempt")
         message.ClearField("cursor")
@@ -109,14 +107,8 @@ def admit_event(message: pb.JobEvent, now: int) -> EncodedEvent:
         raise InvalidArgument(
             f"an event must have at most {limits.MAX_EVENT_BYTES} bytes, not {len(payload)}"
         )
-    return EncodedEvent(
-        first_sequence=message.sequence,
-        last_sequence=last,
-        first_timestamp=stamps[0] if stamps else first_at,
-        last_timestamp=stamps[-1] if stamps else first_at,
-        event_type=kind,
-        payload=payload,
-    )
+    first_at, last_at = (stamps[0], stamps[-1]) if stamps else (first_at, first_at)
+    return EncodedEvent(sequence, last, first_at, last_at, kind, payload)
 
 
 def event_to_pb(event: Event) -> pb.JobEvent:
@@ -160,10 +152,11 @@ def _kind(message: pb.JobEvent) -> EventType:
     field = message.WhichOneof("event_data")
     if field is None:
         raise InvalidArgument(f"event {message.sequence} has no event_data")
-    kind = _FIELD_TYPES[field]
-    if message.event_type not in (pb.EVENT_TYPE_UNSPECIFIED, kind):
+    kind, said = _FIELD_TYPES[field], message.event_type
+    if said == pb.EVENT_TYPE_UNSPECIFIED:
+        message.event_type = to_wire(kind)
+    elif said != to_wire(kind):
         raise InvalidArgument(f"event {message.sequence}: event_type does not fit {field}")
-    message.event_type = to_wire(kind)
     return kind
 
 
@@ -198,7 +191,18 @@ def _simulated(message: pb.JobEvent, count: int) -> list[int]:
     return [first, first + (count - 1) * (batch.playback_interval_millis or DEFAULT_PLAYBACK_MS)]
 
 
-def _check_gap(sequence: int, gap: Gap) -> int:
+def _check_data(message: pb.JobEvent, kind: EventType) -> int:
+    """Refuse what could not be read again; return the last sequence. What can be read now can be for ever."""
+    if kind is EventType.GAP:
+        return _check_gap(message.sequence, message.gap)
+    if kind is EventType.OUTPUT_DATA:
+        _stream(message.output_data.stream)
+    elif kind is EventType.PROCESS_START:
+        instant(message.process_start.started_at, "started_at")
+    return message.sequence
+
+
+def _check_gap(sequence: int, gap: pb.GapEvent) -> int:
     if gap.first_sequence != sequence or gap.last_sequence < gap.first_sequence:
         raise InvalidArgument(f"gap {sequence} must begin at its own sequence")
     return limits.check_range(gap.last_sequence, "last_sequence", 1, limits.MAX_SEQUENCE)

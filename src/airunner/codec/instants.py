@@ -16,9 +16,10 @@ _MAX_NANOS = 999_999_999
 
 def instant(message: Timestamp, field: str) -> int:
     """Return the Unix milliseconds of a timestamp; one that is unset is 0."""
-    if not 0 <= message.nanos <= _MAX_NANOS:
+    nanos = message.nanos
+    if not 0 <= nanos <= _MAX_NANOS:
         raise InvalidArgument(f"{field} has invalid nanos")
-    millis = message.seconds * 1000 + message.nanos // 1_000_000
+    millis = message.seconds * 1000 + nanos // 1_000_000
     if not 0 <= millis <= MAX_INSTANT:
         raise InvalidArgument(f"{field} must be between the years 1970 and 9999")
     return millis

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airunner.codec.gen.job.v1 import job_pb2 as pb
@@ -29,12 +31,14 @@ E = TypeVar("E", bound="IntEnum")
 
 def encode_params(params: JobParams) -> bytes:
     """Return the canonical bytes of parameters: equal parameters have equal bytes."""
-    return params_to_pb(params).SerializeToString(deterministic=True)
+    return params.encoded or params_to_pb(params).SerializeToString(deterministic=True)
 
 
 def decode_params(encoded: bytes) -> JobParams:
-    """Return the parameters of stored bytes."""
-    return params_from_pb(pb.JobParams.FromString(encoded))
+    """Return the parameters of stored bytes, which are canonical."""
+    params = params_from_pb(pb.JobParams.FromString(encoded))
+    params.encoded = encoded  # type: ignore[misc]  # nobody else has seen it yet
+    return params
 
 
 def encode_result(result: JobResult) -> bytes:
@@ -68,43 +72,18 @@ def merge_execution(override: bytes, defaults: ExecutionConfig) -> ExecutionConf
 
 def params_to_pb(params: JobParams) -> pb.JobParams:
     """Return the message of parameters."""
-    return pb.JobParams(
-        repository_url=params.repository_url,
-        commit=params.commit,
-        branch=params.branch,
-        environment=params.environment,
-        metadata=params.metadata,
-        owner=params.owner,
-        command=params.command,
-        args=params.args,
-        process_type=_process_type_to_pb(params.process_type),
-        timeout_seconds=params.timeout_seconds,
-        working_directory=params.working_directory,
-        secret_names=params.secret_names,
-        handler=params.handler,
-        payload_json=params.payload_json,
-    )
+    # Most are unset, and those that are cost nothing.
+    given: dict[str, Any] = {name: value for name in _PLAIN_PARAMS if (value := getattr(params, name))}
+    return pb.JobParams(process_type=_process_type_to_pb(params.process_type), **given)
 
 
 def params_from_pb(message: pb.JobParams) -> JobParams:
     """Return the parameters of a message."""
-    # The hottest mapping of all: making an empty value of an empty container costs more than asking.
-    return JobParams(
-        repository_url=message.repository_url,
-        commit=message.commit,
-        branch=message.branch,
-        environment=dict(message.environment) if message.environment else {},
-        metadata=dict(message.metadata) if message.metadata else {},
-        owner=message.owner,
-        command=message.command,
-        args=tuple(message.args) if message.args else (),
-        process_type=_process_type_from_pb(message.process_type),
-        timeout_seconds=message.timeout_seconds,
-        working_directory=message.working_directory,
-        secret_names=tuple(message.secret_names) if message.secret_names else (),
-        handler=message.handler,
-        payload_json=message.payload_json,
-    )
+    # The hottest mapping of all, and most fields are unset: only those that are set are looked at.
+    given: dict[str, Any] = {field.name: value for field, value in message.ListFields()}
+    for name in given.keys() & _PARAM_KINDS.keys():
+        given[name] = _PARAM_KINDS[name](given[name])
+    return JobParams(**given)
 
 
 @functools.lru_cache(maxsize=256)
@@ -157,47 +136,60 @@ def result_to_pb(result: JobResult, job_id: str = "") -> pb.JobResult:
 
 def result_from_pb(message: pb.JobResult) -> JobResult:
     """Return the result of a message; without an outcome, success tells it."""
-    said = message.outcome or (Outcome.SUCCESS if message.success else Outcome.FAILURE)
+    success = message.success
+    said = message.outcome or (Outcome.SUCCESS if success else Outcome.FAILURE)
     return JobResult(
-        success=message.success,
-        outcome=enum_from_pb(Outcome, said, "outcome"),
+        success=success,
+        outcome=_OUTCOMES.get(said) or enum_from_pb(Outcome, said, "outcome"),
         exit_code=message.exit_code,
         error_message=message.error_message,
-        started_at=instant(message.started_at, "started_at") if message.HasField("started_at") else 0,
-        completed_at=instant(message.completed_at, "completed_at") if message.HasField("completed_at") else 0,
+        started_at=instant(message.started_at, "started_at"),
+        completed_at=instant(message.completed_at, "completed_at"),
         output_json=message.output_json,
         final_sequence=message.final_sequence,
         output_sha256=message.output_sha256,
     )
 
 
+def read_result(message: pb.JobResult) -> tuple[JobResult, bytes]:
+    """Return the result of a message, if it is valid, and its stored form. The message is used up."""
+    result = result_from_pb(message)
+    result.validate()
+    message.ClearField("job_id")
+    message.DiscardUnknownFields()
+    message.outcome = to_wire(result.outcome)
+    return result, message.SerializeToString()
+
+
 def job_to_pb(job: Job) -> pb.Job:
     """Return the message of a job."""
-    life = job.life
-    message = pb.Job(
-        job_id=job.job_id,
-        state=to_wire(life.state),
-        job_params=params_to_pb(job.params),
-        execution_config=execution_to_pb(job.execution),
-        queue=job.queue,
-        attempt=life.attempt,
-        max_attempts=life.max_attempts,
-        request_id=job.request_id,
-        worker_id=life.worker_id,
-        instance_id=life.instance_id,
-        retried_from=job.retried_from,
-        cancel_requested=life.cancel_requested,
-        handed_back=life.handed_back,
-        last_sequence=life.last_sequence,
-        last_error=life.last_error,
-    )
-    if life.result is not None:
-        message.result.CopyFrom(result_to_pb(life.result, job.job_id))
-    set_instant(message.created_at, job.created_at)
-    set_instant(message.updated_at, life.updated_at)
-    set_instant(message.visible_until, life.visible_until)
-    set_instant(message.due_at, life.due_at)
+    message = pb.Job()
+    JobWriter().write(message, job)
     return message
+
+
+class JobWriter:
+    """Writes the jobs of one answer. What jobs that were claimed together have in common is encoded once.
+
+    Lives are told apart by identity, so the jobs must outlive the writer.
+    """
+
+    def __init__(self) -> None:
+        self._shared: dict[tuple[object, ...], bytes] = {}
+
+    def write(self, message: pb.Job, job: Job) -> None:
+        """Fill the empty message of a job where it stands, since handing over a part costs its copy."""
+        kind = (id(job.life), id(job.execution), job.created_at, job.queue)
+        shared = self._shared.get(kind)
+        if shared is None:
+            shared = self._shared[kind] = _encode_shared(job)
+        message.MergeFromString(shared)
+        message.job_id, message.request_id = job.job_id, job.request_id
+        message.job_params.MergeFromString(encode_params(job.params))
+        if job.retried_from:
+            message.retried_from = job.retried_from
+        if job.life.result is not None:
+            message.result.CopyFrom(result_to_pb(job.life.result, job.job_id))
 
 
 def job_from_pb(message: pb.Job) -> Job:
@@ -246,6 +238,29 @@ def to_wire(member: IntEnum) -> Any:
     return int(member)
 
 
+def _encode_shared(job: Job) -> bytes:
+    """Return the part of a job's message that others may share: its life, but not its result; its queue."""
+    life = job.life
+    message = pb.Job(
+        queue=job.queue,
+        execution_config=execution_to_pb(job.execution),
+        state=to_wire(life.state),
+        attempt=life.attempt,
+        max_attempts=life.max_attempts,
+        worker_id=life.worker_id,
+        instance_id=life.instance_id,
+        cancel_requested=life.cancel_requested,
+        handed_back=life.handed_back,
+        last_sequence=life.last_sequence,
+        last_error=life.last_error,
+    )
+    set_instant(message.created_at, job.created_at)
+    set_instant(message.updated_at, life.updated_at)
+    set_instant(message.visible_until, life.visible_until)
+    set_instant(message.due_at, life.due_at)
+    return message.SerializeToString()
+
+
 def _process_type_from_pb(value: int) -> ProcessType:
     return enum_from_pb(ProcessType, value, "process_type") if value else ProcessType.PIPE
 
@@ -253,3 +268,17 @@ def _process_type_from_pb(value: int) -> ProcessType:
 def _process_type_to_pb(process_type: ProcessType) -> Any:
     # The default stays unset, so that saying it and leaving it out are the same request.
     return pb.PROCESS_TYPE_UNSPECIFIED if process_type is ProcessType.PIPE else pb.PROCESS_TYPE_PTY
+
+
+_OUTCOMES = {int(outcome): outcome for outcome in Outcome}
+# The parameters that both sides spell alike, and how those are read that need it.
+_PLAIN_PARAMS = tuple(
+    field.name for field in fields(JobParams) if field.init and field.name != "process_type"
+)
+_PARAM_KINDS: dict[str, Callable[[Any], Any]] = {
+    "environment": dict,
+    "metadata": dict,
+    "args": tuple,
+    "secret_names": tuple,
+    "process_type": _process_type_from_pb,
+}

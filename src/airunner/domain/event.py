@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from airunner.domain.errors import InvalidArgument
+from airunner.domain.record import record
 
 _CURSOR = re.compile(r"([0-9a-f]{1,8})-([0-9a-f]{1,10})")
 
@@ -142,7 +143,7 @@ class Position:
         return cls(int(match[1], 16), int(match[2], 16))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class EncodedEvent:
     """An event as stores keep it: its place and time beside an opaque payload."""
 
@@ -153,6 +154,18 @@ class EncodedEvent:
     event_type: EventType
     payload: bytes
     attempt: int = 0
+
+    def of_attempt(self, attempt: int) -> EncodedEvent:
+        """Return the event as one of an attempt."""
+        return EncodedEvent(
+            self.first_sequence,
+            self.last_sequence,
+            self.first_timestamp,
+            self.last_timestamp,
+            self.event_type,
+            self.payload,
+            attempt,
+        )
 
 
 _TYPES: dict[type, EventType] = {

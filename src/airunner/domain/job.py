@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from airunner.domain import limits
 from airunner.domain.errors import InvalidArgument
+from airunner.domain.record import record
 from airunner.domain.repository import check_branch, check_commit, masked_url, parse_repository
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class ProcessType(IntEnum):
     PTY = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class JobParams:
     """What to do: a command in an environment, or a Python handler with a JSON payload."""
 
@@ -80,6 +81,8 @@ class JobParams:
     process_type: ProcessType = ProcessType.PIPE
     handler: str = ""
     payload_json: str = ""
+    encoded: bytes = field(default=b"", init=False, compare=False, repr=False)
+    """The canonical encoding, set by the codec that decoded it. A copy that differs has none."""
 
     def validate(self) -> None:
         """Refuse parameters that no worker could carry out."""
@@ -174,7 +177,7 @@ class ExecutionConfig:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class JobResult:
     """How a job ended, as its worker or the server says."""
 
@@ -195,13 +198,15 @@ class JobResult:
         if self.success and self.exit_code != 0:
             raise InvalidArgument("job_result.success contradicts a non-zero exit_code")
         limits.check_range(self.final_sequence, "final_sequence", 0, limits.MAX_SEQUENCE)
-        limits.check_size(self.error_message, "error_message", limits.MAX_ERROR_TEXT_BYTES)
-        limits.check_size(self.output_json, "output_json", limits.MAX_RESULT_OUTPUT_BYTES)
+        if self.error_message:
+            limits.check_size(self.error_message, "error_message", limits.MAX_ERROR_TEXT_BYTES)
+        if self.output_json:
+            limits.check_size(self.output_json, "output_json", limits.MAX_RESULT_OUTPUT_BYTES)
         if self.output_sha256 and len(self.output_sha256) != 32:
             raise InvalidArgument("output_sha256 must have 32 bytes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Job:
     """One job: what was asked, which never changes, and `life`, which does."""
 
@@ -214,6 +219,8 @@ class Job:
     principal: str
     life: Lifecycle
     retried_from: str = ""
+    receipt: str = ""
+    """On SQS, of a job that was just claimed: the handle of its message."""
 
     @property
     def state(self) -> JobState:

@@ -10,11 +10,12 @@ number is told `AttemptSuperseded`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airunner.domain.errors import AttemptSuperseded, FailedPrecondition, SequenceMismatch
 from airunner.domain.job import JobResult, JobState, Outcome
+from airunner.domain.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from airunner.domain.event import EncodedEvent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Lifecycle:
     """The part of a job that changes."""
 
@@ -42,6 +43,8 @@ class Lifecycle:
     result: JobResult | None = None
     completed_by: int = 0
     finished_at: int = 0
+    watched_until: int = 0
+    """Where several servers share a store: until when somebody looks at the job, as another one said."""
 
     @property
     def tries_left(self) -> int:
@@ -108,16 +111,10 @@ def append(
     A range that is stored already is skipped, so publishing may be repeated; anything else that does not
     begin at the expected sequence is refused.
     """
-    last = held(life, attempt).last_sequence
-    fresh: list[EncodedEvent] = []
-    for event in events:
-        if event.last_sequence <= last:
-            continue
-        if event.first_sequence != last + 1:
-            raise SequenceMismatch(last + 1, event.first_sequence)
-        fresh.append(replace(event, attempt=attempt))
-        last = event.last_sequence
-    return (replace(life, last_sequence=last, updated_at=now) if fresh else life), fresh
+    fresh = _continuing(held(life, attempt), events)
+    if fresh:
+        life = replace(life, last_sequence=fresh[-1].last_sequence, updated_at=now)
+    return life, fresh
 
 
 def release(
@@ -155,22 +152,32 @@ def complete(life: Lifecycle, attempt: int, result: JobResult, *, now: int) -> L
     Repeating the completion that ended the job changes nothing; another result is refused. With a final
     sequence given, all events up to it must be stored.
     """
+    return finish(life, attempt, result, (), now=now)[0]
+
+
+def finish(
+    life: Lifecycle, attempt: int, result: JobResult, events: Sequence[EncodedEvent], *, now: int
+) -> tuple[Lifecycle, list[EncodedEvent]]:
+    """Take the last events of an attempt and end the job, both or neither; return what is to be stored."""
     if life.completed_by == attempt and life.state.terminal:
         if life.result == result:
-            return life
+            return life, []
         raise FailedPrecondition("the job was completed with another result")
-    held(life, attempt)
-    if result.final_sequence and result.final_sequence != life.last_sequence:
-        raise SequenceMismatch(life.last_sequence + 1, result.final_sequence)
-    return replace(
+    fresh = _continuing(held(life, attempt), events)
+    last_sequence = fresh[-1].last_sequence if fresh else life.last_sequence
+    if result.final_sequence and result.final_sequence != last_sequence:
+        raise SequenceMismatch(last_sequence + 1, result.final_sequence)
+    over = replace(
         life,
         state=_final_state(life, result),
+        last_sequence=last_sequence,
         result=result,
         completed_by=attempt,
         visible_until=0,
         finished_at=now,
         updated_at=now,
     )
+    return over, fresh
 
 
 def cancel(life: Lifecycle, *, now: int) -> Lifecycle:
@@ -194,6 +201,20 @@ def expire(life: Lifecycle, *, now: int) -> Lifecycle:
 def survive_downtime(life: Lifecycle, *, now: int) -> Lifecycle:
     """Give a running job its whole visibility again, since its worker could not reach us meanwhile."""
     return replace(life, visible_until=max(life.visible_until, now + life.visibility_seconds * 1000))
+
+
+def _continuing(life: Lifecycle, events: Sequence[EncodedEvent]) -> list[EncodedEvent]:
+    """Return the events that are not stored yet, as those of the current attempt."""
+    last = life.last_sequence
+    fresh: list[EncodedEvent] = []
+    for event in events:
+        if event.last_sequence <= last:
+            continue
+        if event.first_sequence != last + 1:
+            raise SequenceMismatch(last + 1, event.first_sequence)
+        fresh.append(event.of_attempt(life.attempt))
+        last = event.last_sequence
+    return fresh
 
 
 def _end(life: Lifecycle, outcome: Outcome, error: str, now: int) -> Lifecycle:

@@ -12,23 +12,25 @@ import hashlib
 import hmac
 import uuid
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airunner.domain.errors import InvalidTaskToken
+from airunner.domain.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _VERSION = "v1"
 _SIGNATURE_BYTES = 16
+_BLOCK_BYTES = 64
 _FIXED_BYTES = 16 + 4
 _MAX_TEXT = 4096
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _REMEMBERED = 4096
 MIN_KEY_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TaskToken:
     """One attempt of one job, and on SQS the handle of its message."""
 
@@ -44,20 +46,15 @@ class TokenSigner:
     def __init__(self, keys: Sequence[bytes]) -> None:
         if not keys or any(len(key) < MIN_KEY_BYTES for key in keys):
             raise ValueError(f"token keys must be given and have at least {MIN_KEY_BYTES} bytes")
-        self._keys = tuple(keys)
+        self._signatures = tuple(map(_Signature, keys))
         # A worker shows the token that it was given with every publish and heartbeat, mostly to us again.
         self._known: OrderedDict[str, TaskToken] = OrderedDict()
 
     def encode(self, token: TaskToken) -> str:
         """Return the signed text of a token."""
-        payload = (
-            bytes.fromhex(token.job_id.replace("-", ""))
-            + token.attempt.to_bytes(4, "big")
-            + token.queue.encode()
-            + b"\0"
-            + token.receipt.encode()
-        )
-        text = f"{_VERSION}.{_to_text(payload + _sign(self._keys[0], payload))}"
+        place = f"{token.queue}\0{token.receipt}".encode()
+        payload = bytes.fromhex(token.job_id.replace("-", "")) + token.attempt.to_bytes(4, "big") + place
+        text = f"{_VERSION}.{_to_text(payload + self._signatures[0].of(payload))}"
         self._remember(text, token)
         return text
 
@@ -80,7 +77,7 @@ class TokenSigner:
             raise InvalidTaskToken
         raw = _from_text(body)
         payload, signature = raw[:-_SIGNATURE_BYTES], raw[-_SIGNATURE_BYTES:]
-        if not any(hmac.compare_digest(signature, _sign(key, payload)) for key in self._keys):
+        if not any(hmac.compare_digest(signature, known.of(payload)) for known in self._signatures):
             raise InvalidTaskToken
         queue, _, receipt = payload[_FIXED_BYTES:].partition(b"\0")
         return TaskToken(
@@ -91,12 +88,24 @@ class TokenSigner:
         )
 
 
-def _sign(key: bytes, payload: bytes) -> bytes:
-    return hmac.digest(key, payload, hashlib.sha256)[:_SIGNATURE_BYTES]
+class _Signature:
+    """HMAC-SHA256 with one key, cut short. What depends on the key alone is hashed once: half of the work."""
+
+    def __init__(self, key: bytes) -> None:
+        block = (key if len(key) <= _BLOCK_BYTES else hashlib.sha256(key).digest()).ljust(_BLOCK_BYTES, b"\0")
+        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
+        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
+
+    def of(self, payload: bytes) -> bytes:
+        """Return the signature of a payload."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(payload)
+        outer.update(inner.digest())
+        return outer.digest()[:_SIGNATURE_BYTES]
 
 
 def _to_text(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return binascii.b2a_base64(raw, newline=False).translate(_URL_SAFE).rstrip(b"=").decode()
 
 
 def _from_text(text: str) -> bytes:

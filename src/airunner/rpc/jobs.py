@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING
 from airunner.codec.events import admit_events
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import set_instant
-from airunner.codec.jobs import enum_from_pb, job_to_pb, params_from_pb, result_from_pb, to_wire
+from airunner.codec.jobs import (
+    JobWriter,
+    enum_from_pb,
+    job_to_pb,
+    params_from_pb,
+    to_wire,
+)
 from airunner.domain.errors import AirunnerError, InvalidArgument
 from airunner.domain.job import JobState
 from airunner.domain.limits import DEFAULT_PAGE_SIZE
+from airunner.rpc.completions import CompletionReader
 from airunner.rpc.errors import to_entry
 from airunner.services.api import (
-    CompleteRequest,
     DequeueRequest,
     EnqueueRequest,
     ReleaseRequest,
@@ -29,7 +35,6 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.services.api import DequeuedJob
     from airunner.services.jobs import JobService
-    from airunner.stores.base import Completion
 
 
 class JobServiceHandler:
@@ -75,7 +80,13 @@ class JobServiceHandler:
     ) -> pb.DequeueJobsResponse:
         """Claim a chunk of jobs."""
         jobs = await self._service.dequeue_jobs(_dequeue(request))
-        return pb.DequeueJobsResponse(jobs=map(_dequeued, jobs))
+        response = pb.DequeueJobsResponse()
+        writer = JobWriter()
+        for dequeued in jobs:
+            message = response.jobs.add()
+            message.task_token = dequeued.task_token
+            writer.write(message.job, dequeued.job)
+        return response
 
     async def update_job(
         self, request: pb.UpdateJobRequest, _: RequestContext[pb.UpdateJobRequest, pb.UpdateJobResponse]
@@ -98,7 +109,8 @@ class JobServiceHandler:
         self, request: pb.CompleteJobRequest, _: RequestContext[pb.CompleteJobRequest, pb.CompleteJobResponse]
     ) -> pb.CompleteJobResponse:
         """End a held job."""
-        outcome = (await self._service.complete_prepared([self._completion(request)]))[0]
+        completion = CompletionReader(self._service, self._clock.now()).read(request)
+        outcome = (await self._service.complete_prepared([completion]))[0]
         if isinstance(outcome, AirunnerError):
             raise outcome
         return pb.CompleteJobResponse(state=to_wire(outcome))
@@ -109,9 +121,13 @@ class JobServiceHandler:
         _: RequestContext[pb.CompleteJobsRequest, pb.CompleteJobsResponse],
     ) -> pb.CompleteJobsResponse:
         """End held jobs, each with its own outcome."""
-        prepared = [self._completion_or_error(entry) for entry in request.completions]
+        reader = CompletionReader(self._service, self._clock.now())
+        prepared = [reader.read_or_error(entry) for entry in request.completions]
         outcomes = await self._service.complete_prepared(prepared)
-        return pb.CompleteJobsResponse(outcomes=map(_complete_outcome, outcomes))
+        response = pb.CompleteJobsResponse()
+        for outcome in outcomes:
+            _set_complete_outcome(response.outcomes.add(), outcome)
+        return response
 
     async def release_job(
         self, request: pb.ReleaseJobRequest, _: RequestContext[pb.ReleaseJobRequest, pb.ReleaseJobResponse]
@@ -209,26 +225,14 @@ class JobServiceHandler:
             set_instant(worker.last_seen_at, seen.last_seen_at)
         return response
 
-    def _completion(self, request: pb.CompleteJobRequest) -> Completion:
-        complete = CompleteRequest(
-            task_token=request.task_token,
-            result=result_from_pb(request.job_result),
-            job_id=request.job_result.job_id,
-        )
-        return self._service.prepare_completion(complete, admit_events(request.events, self._clock.now()))
-
-    def _completion_or_error(self, request: pb.CompleteJobRequest) -> Completion | AirunnerError:
-        try:
-            return self._completion(request)
-        except AirunnerError as error:
-            return error
-
 
 def _enqueue(request: pb.EnqueueJobRequest) -> EnqueueRequest:
     params = request.job_params
     if params.process_type == pb.PROCESS_TYPE_PIPE:
         # Saying the default and leaving it out are the same request.
         params.ClearField("process_type")
+    # Nobody here could tell whether what we do not know of is a secret.
+    params.DiscardUnknownFields()
     override = b""
     if request.HasField("execution_config"):
         override = request.execution_config.SerializeToString(deterministic=True)
@@ -262,10 +266,11 @@ def _enqueue_outcome(outcome: Enqueued | AirunnerError) -> pb.EnqueueJobOutcome:
     return pb.EnqueueJobOutcome(job=_enqueued(outcome))
 
 
-def _complete_outcome(outcome: JobState | AirunnerError) -> pb.CompleteJobOutcome:
+def _set_complete_outcome(message: pb.CompleteJobOutcome, outcome: JobState | AirunnerError) -> None:
     if isinstance(outcome, AirunnerError):
-        return pb.CompleteJobOutcome(error=to_entry(outcome))
-    return pb.CompleteJobOutcome(completed=pb.CompleteJobResponse(state=to_wire(outcome)))
+        message.error.CopyFrom(to_entry(outcome))
+    else:
+        message.completed.state = to_wire(outcome)
 
 
 def _dequeue(request: pb.DequeueJobRequest | pb.DequeueJobsRequest) -> DequeueRequest:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airunner.domain import limits
+from airunner.domain.record import record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -48,7 +49,7 @@ class DequeueRequest:
     instance_id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DequeuedJob:
     """A job in a worker's hands, and the token that proves it."""
 
@@ -76,14 +77,18 @@ class HeldJob:
     visible_until: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CompleteRequest:
-    """The end of an attempt. `job_id`, when given, must be the token's."""
+    """The end of an attempt. `job_id`, when given, must be the token's.
+
+    `result_bytes` is the encoding of `result`, where the caller has it already.
+    """
 
     task_token: str
     result: JobResult
     events: Sequence[Event] = ()
     job_id: str = ""
+    result_bytes: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from airunner.domain.errors import ResourceExhausted
 from airunner.services.notifier import holder_bell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from airunner.services.notifier import Notifier
 
@@ -30,6 +30,11 @@ class Attention:
     def streams(self) -> int:
         """How many streams are open."""
         return self._streams.total()
+
+    @property
+    def jobs(self) -> Sequence[str]:
+        """The jobs that somebody looks at."""
+        return list(self._watchers)
 
     def watched(self, job_id: str) -> bool:
         """Tell whether anybody looks at the job."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from airunner import telemetry
 from airunner.domain.job import Outcome
+from airunner.domain.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,29 +15,34 @@ if TYPE_CHECKING:
     from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job
     from airunner.domain.lifecycle import Lifecycle
+    from airunner.telemetry.instruments import Spread
 
 
 def dequeued(jobs: Sequence[Job], lost: int) -> None:
     """Count claims; of these jobs, so many were taken from a worker that was not heard of again."""
-    telemetry.jobs_dequeued.add(len(jobs))
-    telemetry.jobs_redelivered.add(sum(job.attempt - job.life.handed_back > 1 for job in jobs))
-    for job in jobs:
-        if job.attempt == 1:
-            telemetry.jobs_queue_wait.record((job.life.updated_at - job.life.due_at) / 1000)
+    lives = [job.life for job in jobs]
+    telemetry.jobs_dequeued.add(len(lives))
+    telemetry.jobs_redelivered.add(sum([life.attempt - life.handed_back > 1 for life in lives]))
+    _record(telemetry.jobs_queue_wait, [life.updated_at - life.due_at for life in lives if life.attempt == 1])
     if lost:
         telemetry.attempts_lost.add(lost, "redelivered")
 
 
-def completed(life: Lifecycle, events: Sequence[EncodedEvent], now: int, claimed_at: int) -> None:
-    """Count a job that its holder completed; a repetition, which finds an older end, is none."""
-    if not ended(life, now):
-        return
-    published(events)
-    if claimed_at:
-        telemetry.jobs_processing_time.record((now - claimed_at) / 1000)
-    elif life.result and life.result.started_at:
-        # Claimed before this server started; what the worker says comes close.
-        telemetry.jobs_processing_time.record((life.result.completed_at - life.result.started_at) / 1000)
+@record
+class Completed:
+    """A job that its holder completed, and since when it held it, 0 if that is not known."""
+
+    life: Lifecycle
+    events: Sequence[EncodedEvent]
+    claimed_at: int
+
+
+def completed(jobs: Sequence[Completed], now: int) -> None:
+    """Count the completions of one call; a repetition, which finds an older end, is none."""
+    jobs = [job for job in jobs if job.life.finished_at == now]
+    _ended([job.life for job in jobs])
+    published([event for job in jobs for event in job.events])
+    _record(telemetry.jobs_processing_time, [took for job in jobs if (took := _took(job, now)) is not None])
 
 
 def released(life: Lifecycle, events: Sequence[EncodedEvent], now: int) -> None:
@@ -56,13 +63,35 @@ def ended(life: Lifecycle, now: int) -> bool:
     """Count a job that ended just now; tell whether it did."""
     if not life.result or life.finished_at != now:
         return False
-    telemetry.jobs_completed.add(1, life.state.name.lower(), life.result.outcome.name.lower())
+    _ended([life])
     return True
 
 
 def published(events: Sequence[EncodedEvent]) -> None:
     """Count events that were accepted. A range that was stored before counts again: repetitions are rare."""
     if events:
-        telemetry.events_published.add(events[-1].last_sequence - events[0].first_sequence + 1)
-        telemetry.events_batches.add(len(events))
+        covered = [event.last_sequence - event.first_sequence for event in events]
+        telemetry.events_published.add(sum(covered) + len(covered))
+        telemetry.events_batches.add(len(covered))
         telemetry.events_published_bytes.add(sum([len(event.payload) for event in events]))
+
+
+def _ended(lives: Sequence[Lifecycle]) -> None:
+    alike = Counter([(life.state, life.result.outcome) for life in lives if life.result])
+    for (state, outcome), times in alike.items():
+        telemetry.jobs_completed.add(times, state.name.lower(), outcome.name.lower())
+
+
+def _took(job: Completed, now: int) -> int | None:
+    """Return the milliseconds from claim to end, None if nobody can tell."""
+    if job.claimed_at:
+        return now - job.claimed_at
+    result = job.life.result
+    # Claimed before this server started; what the worker says comes close.
+    return result.completed_at - result.started_at if result and result.started_at else None
+
+
+def _record(spread: Spread, millis: Sequence[int]) -> None:
+    """Record times of jobs that passed together: they have few different ones."""
+    for value, times in Counter(millis).items():
+        spread.record(value / 1000, times)

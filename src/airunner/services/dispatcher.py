@@ -76,7 +76,7 @@ class Dispatcher:
 
     async def _release(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            key = AttemptKey(job_id=job.job_id, attempt=job.attempt)
+            key = AttemptKey(job.job_id, job.attempt, job.receipt)
             try:
                 await self._store.release_job(Release(key=key, unstarted=True), self._clock.now())
             except AirunnerError as error:

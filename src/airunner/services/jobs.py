@@ -107,7 +107,7 @@ class JobService:
         lost = self._workers.took(demand.worker_id, jobs)
         if jobs:
             counting.dequeued(jobs, lost)
-        return [DequeuedJob(job=job, task_token=self._token(job)) for job in jobs]
+        return [DequeuedJob(job, self._token(job)) for job in jobs]
 
     def hand_back(self, jobs: Sequence[DequeuedJob]) -> None:
         """Give back claimed jobs that reached nobody."""
@@ -128,7 +128,7 @@ class JobService:
             self._workers.beat(token.job_id, now)
             until = min(now + request.wait_seconds * 1000, life.visible_until)
             while True:
-                watched = self._attention.watched(token.job_id)
+                watched = self._attention.watched(token.job_id) or life.watched_until > self._clock.now()
                 news = life.cancel_requested or watched != request.watched
                 if news or self._clock.now() >= until:
                     return HeldJob(
@@ -146,14 +146,19 @@ class JobService:
         prepared: list[Completion | AirunnerError] = []
         for request in requests:
             try:
-                prepared.append(self._completion(request, _encoded(request.events)))
+                request.result.validate()
+                prepared.append(self.prepare_completion(request, _encoded(request.events)))
             except AirunnerError as error:
                 prepared.append(error)
         return await self.complete_prepared(prepared)
 
     def prepare_completion(self, request: CompleteRequest, events: Sequence[EncodedEvent]) -> Completion:
-        """Check a completion whose events are encoded already."""
-        return self._completion(request, events)
+        """Check whose end it is. The result was validated, and the events are encoded already."""
+        token = self._held_token(request.task_token)
+        named = request.job_id or token.job_id
+        if named != token.job_id and limits.check_uuid(named, "job_result.job_id") != token.job_id:
+            raise InvalidArgument("job_result.job_id is not the job of the task token")
+        return Completion(_key(token), request.result, events, request.result_bytes)
 
     async def complete_prepared(
         self, prepared: Sequence[Completion | AirunnerError]
@@ -162,14 +167,18 @@ class JobService:
         limits.check_range(len(prepared), "completions", 1, limits.MAX_BATCH_ENTRIES)
         valid = [entry for entry in prepared if isinstance(entry, Completion)]
         now = self._clock.now()
-        ended = iter(await self._store.complete_jobs(valid, now) if valid else ())
-        outcomes: list[JobState | AirunnerError] = []
-        for entry in prepared:
-            outcome = next(ended) if isinstance(entry, Completion) else entry
-            if isinstance(entry, Completion) and not isinstance(outcome, AirunnerError):
-                counting.completed(outcome, entry.events, now, self._over(entry.key.job_id))
-            outcomes.append(outcome if isinstance(outcome, AirunnerError) else outcome.state)
-        return outcomes
+        ended = await self._store.complete_jobs(valid, now) if valid else ()
+        counting.completed(
+            [
+                counting.Completed(outcome, entry.events, self._over(entry.key.job_id))
+                for entry, outcome in zip(valid, ended, strict=True)
+                if not isinstance(outcome, AirunnerError)
+            ],
+            now,
+        )
+        stored = iter(ended)
+        outcomes = [next(stored) if isinstance(entry, Completion) else entry for entry in prepared]
+        return [entry if isinstance(entry, AirunnerError) else entry.state for entry in outcomes]
 
     async def release_job(self, request: ReleaseRequest) -> JobState:
         """Give a held job back."""
@@ -324,16 +333,8 @@ class JobService:
         )
         return demand, wait_seconds
 
-    def _completion(self, request: CompleteRequest, events: Sequence[EncodedEvent]) -> Completion:
-        request.result.validate()
-        token = self._held_token(request.task_token)
-        named = request.job_id or token.job_id
-        if named != token.job_id and limits.check_uuid(named, "job_result.job_id") != token.job_id:
-            raise InvalidArgument("job_result.job_id is not the job of the task token")
-        return Completion(key=_key(token), result=request.result, events=events)
-
     def _token(self, job: Job) -> str:
-        return self._signer.encode(TaskToken(job_id=job.job_id, queue=job.queue, attempt=job.attempt))
+        return self._signer.encode(TaskToken(job.job_id, job.queue, job.life.attempt, job.receipt))
 
     def _held_token(self, text: str, queue: str = "") -> TaskToken:
         token = self._signer.decode(text)
@@ -344,10 +345,10 @@ class JobService:
 
     def _over(self, job_id: str) -> int:
         """Let go of a job and tell who waits for that; return when it was claimed, 0 if it is not known."""
-        since = self._workers.left(job_id)
-        self._notifier.ring(job_bell(job_id))
-        self._notifier.ring(holder_bell(job_id))
-        return since
+        if self._notifier.heard:
+            self._notifier.ring(job_bell(job_id))
+            self._notifier.ring(holder_bell(job_id))
+        return self._workers.left(job_id)
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping:
@@ -359,7 +360,7 @@ def _is_new(asked: NewJob | AirunnerError, outcome: Enqueued | AirunnerError) ->
 
 
 def _key(token: TaskToken) -> AttemptKey:
-    return AttemptKey(job_id=token.job_id, attempt=token.attempt)
+    return AttemptKey(token.job_id, token.attempt, token.receipt)
 
 
 def _encoded(events: Sequence[Event]) -> list[EncodedEvent]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from airunner.domain.clock import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from airunner.domain.clock import Clock
 
@@ -58,6 +58,16 @@ class Notifier:
             bell.listeners -= 1
             if not bell.listeners:
                 del self._bells[name]
+
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens to any bell; while nobody does, there is no need to ring."""
+        return bool(self._bells)
+
+    @property
+    def jobs(self) -> Sequence[str]:
+        """The jobs that somebody listens to."""
+        return list(dict.fromkeys(name.partition(":")[2] for name in self._bells))
 
     def ring(self, name: str) -> None:
         """Ring a bell if anybody listens."""

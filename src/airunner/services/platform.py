@@ -14,8 +14,9 @@ from airunner.services.events import EventService
 from airunner.services.jobs import JobRules, JobService
 from airunner.services.maintenance import Maintenance
 from airunner.services.notifier import Notifier
+from airunner.services.poller import Poller
 from airunner.services.workers import WorkerRegistry
-from airunner.stores.base import JobStore, Retention
+from airunner.stores.base import JobStore, Retention, SharedStore
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
@@ -62,6 +63,12 @@ class Platform:
             notifier=self.notifier,
             attention=self.attention,
             workers=workers,
+            looks_again=not isinstance(store, SharedStore),
+        )
+        self.poller = (
+            Poller(store, clock=clock, notifier=self.notifier, attention=self.attention)
+            if isinstance(store, SharedStore)
+            else None
         )
         self.maintenance = Maintenance(
             store=store,
@@ -71,22 +78,24 @@ class Platform:
             retention=rules.retention,
             interval_seconds=rules.maintenance_interval_seconds,
         )
-        self._upkeep: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
         self._stopping = False
 
     async def __aenter__(self) -> Self:
         """Open the store and begin its upkeep."""
         await self.store.open()
-        self._upkeep = asyncio.create_task(self.maintenance.run())
+        self._background = [
+            asyncio.create_task(work.run()) for work in (self.maintenance, self.poller) if work
+        ]
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """End all waiting, then close the store."""
         await self.stop()
-        if self._upkeep:
-            self._upkeep.cancel()
+        for task in self._background:
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._upkeep
+                await task
         await self.store.close()
 
     async def check(self) -> None:

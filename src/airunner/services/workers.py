@@ -42,12 +42,12 @@ class WorkerRegistry:
 
     def took(self, worker_id: str, jobs: Iterable[Job]) -> int:
         """A worker got jobs; tell how many of them another had held, and never said that it let go."""
-        worker, lost = self._workers.get(worker_id), 0
-        for job in jobs:
-            lost += self.left(job.job_id) > 0
-            self._holders[job.job_id] = worker_id, job.life.updated_at
-            if worker:
-                worker.job_ids[job.job_id] = None
+        claimed_at = {job.job_id: (worker_id, job.life.updated_at) for job in jobs}
+        lost = sum([self.left(job_id) > 0 for job_id in claimed_at.keys() & self._holders.keys()])
+        self._holders.update(claimed_at)
+        worker = self._workers.get(worker_id)
+        if worker:
+            worker.job_ids.update(dict.fromkeys(claimed_at))
         return lost
 
     def beat(self, job_id: str, now: int) -> None:

@@ -8,12 +8,13 @@ where they differ, `Capabilities` says so.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airunner.domain.lifecycle import Lifecycle
+from airunner.domain.record import record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from airunner.domain.errors import AirunnerError
     from airunner.domain.event import EncodedEvent, Position
@@ -29,6 +30,8 @@ class Capabilities:
     # How long after its visibility lapsed a job may still not be claimable.
     redelivery_slack_seconds: float
     durable: bool
+    # Whether queues are those that somebody configured, or any name that is used.
+    configured_queues: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,21 +78,27 @@ class Demand:
     patient: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AttemptKey:
     """One attempt of one job: the fence that every write of a holder is conditional on."""
 
     job_id: str
     attempt: int
+    receipt: str = ""
+    """On SQS, the handle of its message."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Completion:
-    """The end of an attempt, with the last events that belong to it."""
+    """The end of an attempt, with the last events that belong to it.
+
+    `result_bytes` is the encoding of `result` where the caller has it already; stores may keep it.
+    """
 
     key: AttemptKey
     result: JobResult
     events: Sequence[EncodedEvent] = ()
+    result_bytes: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,3 +307,14 @@ class JobStore(KeyStore, Protocol):
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """End what nobody may claim any more, and purge what is too old. Bounded; call it again and again."""
+
+
+@runtime_checkable
+class SharedStore(JobStore, Protocol):
+    """A store that other servers write to as well, so that their news have to be asked for."""
+
+    async def read_marks(self, job_ids: Sequence[str]) -> Mapping[str, Hashable]:
+        """Return, of the jobs that exist, something that changes with what their holders or watchers see."""
+
+    async def note_watched(self, job_ids: Sequence[str], until: int) -> None:
+        """Let every server know that somebody looks at these jobs; see `Lifecycle.watched_until`."""

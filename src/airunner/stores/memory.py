@@ -253,11 +253,9 @@ class MemoryStore:
     def _complete(self, completion: Completion, now: int) -> Lifecycle | AirunnerError:
         try:
             job = self._job(completion.key.job_id)
-            attempt, life = completion.key.attempt, job.life
-            fresh: list[EncodedEvent] = []
-            if life.completed_by != attempt:
-                life, fresh = lifecycle.append(life, attempt, completion.events, now=now)
-            life = lifecycle.complete(life, attempt, completion.result, now=now)
+            life, fresh = lifecycle.finish(
+                job.life, completion.key.attempt, completion.result, completion.events, now=now
+            )
         except AirunnerError as error:
             return error
         self._keep_events(job.job_id, fresh, now)

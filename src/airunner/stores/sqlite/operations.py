@@ -9,6 +9,7 @@ from airunner.domain.errors import AirunnerError, AlreadyExists, InternalError, 
 from airunner.domain.job import Job, JobState
 from airunner.stores.base import Enqueued, Upkeep
 from airunner.stores.sqlite import rows
+from airunner.stores.sqlite.chunks import begin, insert_events
 from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from airunner.domain.event import EncodedEvent
     from airunner.domain.lifecycle import Lifecycle
-    from airunner.stores.base import AttemptKey, Completion, Demand, NewJob, Release, Retention
+    from airunner.stores.base import AttemptKey, Demand, NewJob, Release, Retention
     from airunner.stores.sqlite.writer import Transaction
 
 # How much one write may move, so that no other write waits long.
@@ -40,7 +41,7 @@ def claim(tx: Transaction, demand: Demand, now: int) -> list[Job]:
             if len(found) == demand.max_jobs:
                 # There may be more, and what fell due just now has no timer any more.
                 tx.ready_queues.add(queue)
-            return _begin(tx, found, demand, now)
+            return begin(tx, found, demand, now)
     return []
 
 
@@ -57,24 +58,13 @@ def append(tx: Transaction, key: AttemptKey, events: Sequence[EncodedEvent], now
     row_id, _, life = _load(tx, key.job_id)
     life, fresh = lifecycle.append(life, key.attempt, events, now=now)
     if fresh:
-        _insert_events(tx, row_id, fresh, now)
+        insert_events(tx, [rows.event_values(row_id, event, now) for event in fresh])
         # Publishing moves no job between queues or states, so the indexes stay untouched.
         tx.connection.execute(
             "UPDATE jobs SET last_sequence = ?, updated_at = ? WHERE id = ?",
             (life.last_sequence, now, row_id),
         )
     return life
-
-
-def complete(tx: Transaction, completions: Sequence[Completion], now: int) -> list[Lifecycle | AirunnerError]:
-    """End jobs, each with its own outcome."""
-    loaded = _load_many(tx, {completion.key.job_id for completion in completions})
-    fresh: list[rows.Row] = []
-    ended: dict[str, rows.Row] = {}
-    outcomes = [_complete_one(loaded, completion, now, fresh, ended) for completion in completions]
-    tx.connection.executemany(rows.INSERT_EVENT, fresh)
-    tx.connection.executemany(rows.SAVE_LIFE, ended.values())
-    return outcomes
 
 
 def release(tx: Transaction, release: Release, now: int) -> Lifecycle:
@@ -89,7 +79,7 @@ def release(tx: Transaction, release: Release, now: int) -> Lifecycle:
         unstarted=release.unstarted,
         error=release.error,
     )
-    _insert_events(tx, row_id, fresh, now)
+    insert_events(tx, [rows.event_values(row_id, event, now) for event in fresh])
     tx.wake((queue,))
     return _save(tx, row_id, life)
 
@@ -106,7 +96,7 @@ def cancel(tx: Transaction, job_id: str, now: int) -> Job:
     life = lifecycle.cancel(before, now=now)
     if life is not before:
         _save(tx, row[-1], life)
-    return rows.job_from_row(row[:-1], life)
+    return rows.job_from_row(row, life)
 
 
 def set_paused(tx: Transaction, queue: str, paused: bool) -> None:
@@ -163,24 +153,9 @@ def _load(tx: Transaction, job_id: str) -> tuple[int, str, Lifecycle]:
     return row[0], row[1], rows.life_from_row(row[2:])
 
 
-def _load_many(tx: Transaction, job_ids: set[str]) -> dict[str, tuple[int, Lifecycle]]:
-    """Return the rows and lives of those jobs that there are, with one statement for all."""
-    marks = ", ".join("?" * len(job_ids))
-    found = tx.connection.execute(
-        f"SELECT job_id, id, {rows.LIFE} FROM jobs WHERE job_id IN ({marks})",
-        [rows.uuid_bytes(job_id) for job_id in job_ids],
-    )
-    return {rows.uuid_text(row[0]): (row[1], rows.life_from_row(row[2:])) for row in found}
-
-
 def _save(tx: Transaction, row_id: int, life: Lifecycle) -> Lifecycle:
     tx.connection.execute(rows.SAVE_LIFE, rows.life_values(life, row_id))
     return life
-
-
-def _insert_events(tx: Transaction, row_id: int, events: Sequence[EncodedEvent], now: int) -> None:
-    for event in events:
-        tx.connection.execute(rows.INSERT_EVENT, rows.event_values(row_id, event, now))
 
 
 def _enqueue_one(tx: Transaction, new: NewJob, max_queued: int) -> Enqueued | AirunnerError:
@@ -236,52 +211,6 @@ def _claimable(tx: Transaction, queue: str, max_jobs: int, now: int) -> list[row
         f"SELECT {rows.JOB}, jobs.id FROM jobs WHERE queue = ? AND ready = 1 ORDER BY id LIMIT ?",
         (queue, max_jobs),
     ).fetchall()
-
-
-def _begin(tx: Transaction, found: Sequence[rows.Row], demand: Demand, now: int) -> list[Job]:
-    claimed = [
-        lifecycle.claim(
-            rows.life_from_row(row),
-            now=now,
-            visibility_seconds=demand.visibility_seconds,
-            worker_id=demand.worker_id,
-            instance_id=demand.instance_id,
-        )
-        for row in found
-    ]
-    tx.connection.executemany(
-        rows.SAVE_LIFE, [rows.life_values(life, row[-1]) for life, row in zip(claimed, found, strict=True)]
-    )
-    return [rows.job_from_row(row[:-1], life) for life, row in zip(claimed, found, strict=True)]
-
-
-def _complete_one(
-    loaded: dict[str, tuple[int, Lifecycle]],
-    completion: Completion,
-    now: int,
-    fresh: list[rows.Row],
-    ended: dict[str, rows.Row],
-) -> Lifecycle | AirunnerError:
-    """Return the outcome of one entry, and leave what is to be written for it.
-
-    `loaded` moves along: an entry that repeats an earlier one meets the job as that one left it.
-    """
-    key = completion.key
-    if key.job_id not in loaded:
-        return JobNotFound()
-    row_id, life = loaded[key.job_id]
-    events: list[EncodedEvent] = []
-    try:
-        if life.completed_by != key.attempt:
-            life, events = lifecycle.append(life, key.attempt, completion.events, now=now)
-        over = lifecycle.complete(life, key.attempt, completion.result, now=now)
-    except AirunnerError as error:
-        return error
-    fresh += [rows.event_values(row_id, event, now) for event in events]
-    if over is not life:
-        loaded[key.job_id] = row_id, over
-        ended[key.job_id] = rows.life_values(over, row_id)
-    return over
 
 
 def _end_expired(tx: Transaction, now: int) -> list[str]:

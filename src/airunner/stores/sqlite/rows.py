@@ -18,15 +18,20 @@ from airunner.stores.base import ApiKey
 from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from airunner.domain.job import JobParams
     from airunner.stores.base import NewJob
 
 Row: TypeAlias = tuple[Any, ...]
 
+# In the order of the fields of a Lifecycle.
 LIFE = (
-    "state, attempt, handed_back, max_attempts, due_at, updated_at, visible_until, visibility_seconds, "
-    "cancel_requested, worker_id, instance_id, last_sequence, last_error, completed_by, finished_at, result"
+    "max_attempts, due_at, updated_at, state, attempt, handed_back, visible_until, visibility_seconds, "
+    "cancel_requested, worker_id, instance_id, last_sequence, last_error, result, completed_by, finished_at"
 )
 _LIFE_WIDTH = LIFE.count(",") + 1
+_PARAMS = _LIFE_WIDTH + 7
 JOB = (
     f"{LIFE}, job_id, queue, created_at, principal, request_id, retried_from, execution, "
     "coalesce(params, (SELECT large.params FROM large_params large WHERE large.id = jobs.id))"
@@ -47,7 +52,23 @@ SAVE_LIFE = (
     "last_error = ?, completed_by = ?, finished_at = ?, result = ?, ready = ?, wake_at = ?, expires_at = ? "
     "WHERE id = ?"
 )
+# What a claim and a completion change, but for the result: mostly the same for all jobs of one call.
+_SAVE_STEP = (
+    "UPDATE jobs SET state = ?, attempt = ?, updated_at = ?, visible_until = ?, visibility_seconds = ?, "
+    "worker_id = ?, instance_id = ?, last_sequence = ?, completed_by = ?, finished_at = ?, "
+    "ready = ?, wake_at = ?, expires_at = ?"
+)
+SAVE_CLAIMS = f"{_SAVE_STEP} WHERE id IN"
+SAVE_ENDS = f"{_SAVE_STEP}, result = result_of(id) WHERE id IN"
 INSERT_EVENT = f"INSERT INTO job_events (job, stored_at, {EVENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+EVENTS_AT_ONCE = 50
+INSERT_EVENTS = INSERT_EVENT + ", (?, ?, ?, ?, ?, ?, ?, ?, ?)" * (EVENTS_AT_ONCE - 1)
+_STATES = {int(state): state for state in JobState}
+
+
+def blob(raw: bytes) -> bytearray:
+    """Return bytes as a statement takes them quickest: for `bytes`, Python looks for an adapter each time."""
+    return bytearray(raw)
 
 
 def uuid_bytes(text: str) -> bytes:
@@ -84,8 +105,6 @@ def new_job_row(new: NewJob) -> Row:
 
 def life_values(life: Lifecycle, row_id: int) -> Row:
     """Return the values of SAVE_LIFE."""
-    claimable_from = life.claimable_from
-    ready = claimable_from is not None and claimable_from <= life.updated_at
     return (
         int(life.state),
         life.attempt,
@@ -102,49 +121,80 @@ def life_values(life: Lifecycle, row_id: int) -> Row:
         life.completed_by,
         life.finished_at or None,
         encode_result(life.result) if life.result else None,
-        ready,
-        None if ready else claimable_from,
-        life.expires_at,
+        *_derived(life),
         row_id,
     )
 
 
-def life_from_row(row: Row) -> Lifecycle:
-    """Return the life of a row of LIFE."""
-    return Lifecycle(
-        state=JobState(row[0]),
-        attempt=row[1],
-        handed_back=row[2],
-        max_attempts=row[3],
-        due_at=row[4],
-        updated_at=row[5],
-        visible_until=row[6],
-        visibility_seconds=row[7],
-        cancel_requested=bool(row[8]),
-        worker_id=row[9],
-        instance_id=row[10],
-        last_sequence=row[11],
-        last_error=row[12],
-        completed_by=row[13],
-        finished_at=row[14] or 0,
-        result=decode_result(row[15]) if row[15] is not None else None,
+def step_values(life: Lifecycle) -> Row:
+    """Return the values of SAVE_CLAIMS and SAVE_ENDS."""
+    return (
+        int(life.state),
+        life.attempt,
+        life.updated_at,
+        life.visible_until,
+        life.visibility_seconds,
+        life.worker_id,
+        life.instance_id,
+        life.last_sequence,
+        life.completed_by,
+        life.finished_at or None,
+        *_derived(life),
     )
+
+
+def lives_from_rows(found: Sequence[Row]) -> list[Lifecycle]:
+    """Return the lives of rows that begin with LIFE; equal ones are one object, since many are alike."""
+    known: dict[Row, Lifecycle] = {}
+    lives = []
+    for row in found:
+        columns = row[:_LIFE_WIDTH]
+        life = known.get(columns)
+        if life is None:
+            life = known[columns] = life_from_row(columns)
+        lives.append(life)
+    return lives
+
+
+def life_from_row(row: Row) -> Lifecycle:
+    """Return the life of a row that begins with LIFE."""
+    result = row[13]
+    return Lifecycle(
+        row[0],
+        row[1],
+        row[2],
+        _STATES[row[3]],
+        row[4],
+        row[5],
+        row[6],
+        row[7],
+        bool(row[8]),
+        row[9],
+        row[10],
+        row[11],
+        row[12],
+        None if result is None else decode_result(result),
+        row[14],
+        row[15] or 0,
+    )
+
+
+def jobs_from_rows(found: Sequence[Row], lives: Iterable[Lifecycle]) -> list[Job]:
+    """Return the jobs of rows that begin with JOB, with other lives; equal parameters are one object."""
+    known: dict[bytes, JobParams] = {}
+    jobs = []
+    for row, life in zip(found, lives, strict=True):
+        encoded = row[_PARAMS]
+        params = known.get(encoded)
+        if params is None:
+            params = known[encoded] = decode_params(encoded)
+        jobs.append(_job(row, life, params))
+    return jobs
 
 
 def job_from_row(row: Row, life: Lifecycle | None = None) -> Job:
-    """Return the job of a row of JOB, with another life if one is given."""
-    job_id, queue, created_at, principal, request_id, retried_from, execution, params = row[_LIFE_WIDTH:]
-    return Job(
-        job_id=uuid_text(job_id),
-        queue=queue,
-        params=decode_params(params),
-        execution=decode_execution(execution),
-        created_at=created_at,
-        request_id=uuid_text(request_id),
-        principal=principal,
-        retried_from=retried_from,
-        life=life or life_from_row(row),
-    )
+    """Return the job of a row that begins with JOB, with another life if one is given."""
+    return _job(row, life or life_from_row(row), decode_params(row[_PARAMS]))
 
 
 def event_values(row_id: int, event: EncodedEvent, now: int) -> Row:
@@ -158,7 +208,7 @@ def event_values(row_id: int, event: EncodedEvent, now: int) -> Row:
         event.first_timestamp,
         event.last_timestamp,
         int(event.event_type),
-        event.payload,
+        blob(event.payload),
     )
 
 
@@ -199,3 +249,25 @@ def key_from_row(row: Row) -> ApiKey:
         created_at=row[5],
         revoked_at=row[6],
     )
+
+
+def _job(row: Row, life: Lifecycle, params: JobParams) -> Job:
+    job_id, queue, created_at, principal, request_id, retried_from, execution = row[_LIFE_WIDTH:_PARAMS]
+    return Job(
+        uuid_text(job_id),
+        queue,
+        params,
+        decode_execution(execution),
+        created_at,
+        uuid_text(request_id),
+        principal,
+        life,
+        retried_from,
+    )
+
+
+def _derived(life: Lifecycle) -> tuple[bool, int | None, int | None]:
+    """Return the columns that follow from the others: ready, wake_at, expires_at."""
+    claimable_from = life.claimable_from
+    ready = claimable_from is not None and claimable_from <= life.updated_at
+    return ready, None if ready else claimable_from, life.expires_at

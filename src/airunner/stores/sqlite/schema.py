@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airunner.domain.errors import FailedPrecondition
 
@@ -90,7 +90,19 @@ MIGRATIONS = (
 )
 
 
-def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+class Connection(sqlite3.Connection):
+    """A connection whose statements find the result of a row by `result_of(id)`, in `results`.
+
+    So one statement can save all jobs that end alike, though each with a result of its own.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.results: dict[int, bytes] = {}
+        self.create_function("result_of", 1, self.results.get)
+
+
+def connect(path: Path, *, read_only: bool = False) -> Connection:
     """Open the file for one thread. A writer's commits are on disk when they return."""
     connection = sqlite3.connect(
         f"file:{path}?mode={'ro' if read_only else 'rwc'}",
@@ -99,6 +111,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         timeout=BUSY_SECONDS,
         check_same_thread=False,
         cached_statements=256,
+        factory=Connection,
     )
     if not read_only:
         connection.execute("PRAGMA journal_mode = WAL")

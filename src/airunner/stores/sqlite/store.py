@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, TypeVar
 
 from airunner.domain.errors import FailedPrecondition, Unavailable
 from airunner.stores.base import Capabilities
-from airunner.stores.sqlite import operations, queries, rows
+from airunner.stores.sqlite import chunks, operations, queries, rows
 from airunner.stores.sqlite.schema import connect, migrate
 from airunner.stores.sqlite.writer import GroupCommitWriter, Transaction
 
@@ -147,7 +147,7 @@ class SqliteStore:
         self, completions: Sequence[Completion], now: int
     ) -> Sequence[Lifecycle | AirunnerError]:
         """End jobs, each with its own outcome."""
-        return await self._write(lambda tx: operations.complete(tx, completions, now))
+        return await self._write(lambda tx: chunks.complete(tx, completions, now))
 
     async def release_job(self, release: Release, now: int) -> Lifecycle:
         """Give a job back."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from airunner.domain.job import Job
     from airunner.stores.base import Demand
+    from airunner.stores.sqlite.schema import Connection
 
 T = TypeVar("T")
 _MAX_GROUP = 256
@@ -43,7 +44,7 @@ class Served(Protocol):
 class Transaction:
     """What operations of one group see and leave behind."""
 
-    connection: sqlite3.Connection
+    connection: Connection
     # Queues in which something may have become claimable.
     ready_queues: set[str] = field(default_factory=set)
     # Queues whose next due or lapse time may have come closer.
@@ -79,7 +80,7 @@ class GroupCommitWriter:
 
     def __init__(
         self,
-        connect: Callable[[], sqlite3.Connection],
+        connect: Callable[[], Connection],
         loop: asyncio.AbstractEventLoop,
         *,
         serve: Served,
@@ -171,7 +172,7 @@ class GroupCommitWriter:
             group.append(entry)
         return group
 
-    def _commit_group(self, connection: sqlite3.Connection, group: list[_Entry[Any]]) -> None:
+    def _commit_group(self, connection: Connection, group: list[_Entry[Any]]) -> None:
         try:
             tx, answers = self._attempt(connection, group, guarded=False)
         except Exception:  # noqa: BLE001  whichever operation it was, the others shall not suffer
@@ -184,7 +185,7 @@ class GroupCommitWriter:
         self._settle(connection, tx, answers)
 
     def _attempt(
-        self, connection: sqlite3.Connection, group: list[_Entry[Any]], *, guarded: bool
+        self, connection: Connection, group: list[_Entry[Any]], *, guarded: bool
     ) -> tuple[Transaction, list[_Answer]]:
         tx = Transaction(connection)
         try:

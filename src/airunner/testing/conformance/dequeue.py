@@ -134,6 +134,8 @@ class DequeueConformance:
         assert ids(await call) == [job_id]
 
     async def test_a_waiting_call_is_woken_when_a_visibility_lapses(self, api: Api) -> None:
+        if api.capabilities.redelivery_slack_seconds > 10:
+            pytest.skip("this store notices a lapse later than any call waits")
         held = await api.new_claim(visibility_seconds=10)
         call = await api.started(api.dequeue(wait_seconds=20))
         await api.advance(9)
@@ -143,6 +145,8 @@ class DequeueConformance:
         assert (again.job.job_id, again.job.attempt) == (held.job.job_id, 2)
 
     async def test_a_waiting_call_is_not_woken_by_a_visibility_that_was_extended(self, api: Api) -> None:
+        if api.capabilities.redelivery_slack_seconds > 10:
+            pytest.skip("this store notices a lapse later than any call waits")
         held = await api.new_claim(visibility_seconds=10)
         call = await api.started(api.dequeue(wait_seconds=20))
         await api.advance(9)

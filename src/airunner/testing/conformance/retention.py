@@ -32,7 +32,8 @@ class RetentionConformance:
         with pytest.raises(NotFound):
             await api.read(StreamRequest(job_id=held.job.job_id))
         assert (await api.jobs.list_jobs(JobQuery())).jobs == []
-        assert list(await api.jobs.list_queues()) == []
+        if not api.capabilities.configured_queues:
+            assert list(await api.jobs.list_queues()) == []
 
     async def test_retention_counts_from_the_end_of_the_job(self, api: Api) -> None:
         held = await api.new_claim()

@@ -129,6 +129,8 @@ class WaitingGetConformance:
         assert (await api.jobs.get_job(held.job.job_id, wait_seconds=60)).state is JobState.COMPLETED
 
     async def test_it_answers_when_the_job_is_cancelled_or_lost(self, api: Api) -> None:
+        if api.capabilities.redelivery_slack_seconds > 10:
+            pytest.skip("this store notices a lapse later than any call waits")
         queued = await api.enqueue(queue="other")
         held = await api.new_claim(make_request(max_attempts=1), visibility_seconds=10)
         calls = [
