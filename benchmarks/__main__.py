@@ -1,6 +1,6 @@
 """`make bench`: run everything, print a table, fail when a promise is not kept.
 
-`python -m benchmarks NAME ...` runs only what has one of the names: rpc, store, streams, peers.
+`python -m benchmarks NAME ...` runs only what has one of the names: rpc, store, streams, aws, peers.
 """
 
 from __future__ import annotations
@@ -13,11 +13,17 @@ import sys
 
 import uvloop
 
-from benchmarks import at_store, streams, through_rpc
+from benchmarks import at_store, aws_calls, streams, through_rpc
 from benchmarks.harness import Row
 from benchmarks.peers import drain
 
-_PARTS = {"rpc": through_rpc.run, "store": at_store.run, "streams": streams.run, "peers": drain.run}
+_PARTS = {
+    "rpc": through_rpc.run,
+    "store": at_store.run,
+    "streams": streams.run,
+    "aws": aws_calls.run,
+    "peers": drain.run,
+}
 _HEADER = "| what | measured | beside it | ratio | goal | met |\n|---|---|---|---|---|---|"
 
 

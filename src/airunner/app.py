@@ -10,6 +10,7 @@ import secrets
 import socket
 import tempfile
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airunner.domain.clock import SystemClock
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from airunner.handlers.registry import Registry
     from airunner.server.run import Server
     from airunner.services.platform import Platform
+    from airunner.stores.aws.connection import Aws
+    from airunner.stores.aws.provision import Resource
     from airunner.stores.base import JobStore
     from airunner.worker.worker import Worker
 
@@ -151,6 +154,8 @@ def build_store(settings: Settings, clock: Clock, *, owner: bool = True) -> JobS
         from airunner.stores.memory import MemoryStore
 
         return MemoryStore(clock)
+    if settings.store.type == "sqs":
+        return _build_aws_store(settings, clock)
     from airunner import telemetry
     from airunner.stores.sqlite import SqliteStore
 
@@ -166,6 +171,8 @@ def open_store_beside(settings: Settings, *, must_exist: bool = False) -> JobSto
 
     if settings.store.type == "memory":
         raise FailedPrecondition("a memory store can only be reached inside its server")
+    if settings.store.type == "sqs":
+        return build_store(settings, SystemClock())
     if must_exist and not (settings.data_dir / DATABASE).exists():
         raise FailedPrecondition(f"there is no database in {settings.data_dir}")
     return build_store(settings, SystemClock(), owner=False)
@@ -177,12 +184,64 @@ def back_up_store(settings: Settings, target: Path) -> None:
 
     if settings.store.type == "memory":
         raise FailedPrecondition("a memory store cannot be copied")
+    if settings.store.type == "sqs":
+        raise FailedPrecondition("tables on AWS are backed up by point-in-time recovery")
     back_up(settings.data_dir, target)
 
 
+def build_aws(settings: Settings, clock: Clock) -> Aws:
+    """Return the way to AWS that the settings describe, still to be opened."""
+    from airunner.config import ConfigError
+
+    try:
+        from airunner.stores.aws.connection import Aws, AwsOptions
+    except ModuleNotFoundError as error:
+        raise FailedPrecondition("AWS needs more of airunner: pip install 'airunner-jobs[aws]'") from error
+    place = settings.store.aws
+    if not place.region:
+        raise ConfigError(["store.aws.region: must be set, there or as AWS_REGION"])
+    options = AwsOptions(
+        region=place.region, endpoint_url=place.endpoint_url or "", bucket=settings.store.s3.bucket
+    )
+    return Aws(options, clock=clock)
+
+
+def _build_aws_store(settings: Settings, clock: Clock) -> JobStore:
+    # Retries go by the real clock, whatever jobs go by.
+    aws = build_aws(settings, SystemClock())
+    from airunner.stores.aws.layout import Layout
+    from airunner.stores.aws.store import AwsStore
+
+    kept_ms = settings.store.event_retention_days * _DAY_MS
+    return AwsStore(aws, Layout.of(settings.store), clock, events_kept_ms=kept_ms)
+
+
+async def provision_aws(
+    settings: Settings, *, deletion_protection: bool = False, dry_run: bool = False
+) -> list[Resource]:
+    """Make or mend everything that the store on AWS needs; a dry run only tells."""
+    clock = SystemClock()
+    async with build_aws(settings, clock) as aws:
+        from airunner.stores.aws.layout import Layout
+        from airunner.stores.aws.provision import provision
+
+        layout = replace(Layout.of(settings.store), deletion_protection=deletion_protection)
+        return await provision(aws, layout, clock, dry_run=dry_run)
+
+
 def build_signer(settings: Settings) -> TokenSigner:
-    """Return the signer of task tokens: with the keys that are set, or with one of the data folder's own."""
+    """Return the signer of task tokens: with the keys that are set, or with one of the data folder's own.
+
+    Servers on AWS have no folder in common: there a missing key is a ConfigError.
+    """
     keys = [key.get_secret_value().encode() for key in settings.token_keys]
+    if not keys and settings.store.type == "sqs":
+        from airunner.config import ConfigError
+
+        raise ConfigError([
+            "token_keys: must be set with store.type sqs, the same on all servers; "
+            "set AIRUNNER_TOKEN_KEYS, for one to the output of: openssl rand -hex 32"
+        ])  # fmt: skip
     if not keys:
         keep = settings.store.type != "memory"
         keys = [_own_token_key(settings.data_dir) if keep else secrets.token_bytes(32)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,21 +14,23 @@ from airunner.services.platform import PlatformRules
 from airunner.stores.base import JobStore
 from airunner.stores.memory import MemoryStore
 from airunner.stores.sqlite import SqliteStore
+from airunner.testing.aws.strict import StrictProxy
 from airunner.testing.clock import ManualClock
 from airunner.testing.conformance.backend import Api, OpenApi
 from airunner.testing.factories import NEVER_SECONDS, make_platform
+from tests.support.aws_stores import make_resources, make_store
 from tests.support.quick_serving import serve_quickly
 
-MakeStore = Callable[[Path, ManualClock], JobStore]
+MakeStore = Callable[[Path, ManualClock], Awaitable[JobStore]]
 Reach = Callable[[JobStore, ManualClock, PlatformRules], AbstractAsyncContextManager[Api]]
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A store, and the way to it."""
+    """A store, and the way to it. One on the emulator is made of the fixtures in its stead."""
 
     name: str
-    make_store: MakeStore
+    make_store: MakeStore | None
     reach: Reach
 
 
@@ -48,11 +50,11 @@ async def over_rpc(store: JobStore, clock: ManualClock, rules: PlatformRules) ->
         yield Api(jobs=client, events=client, clock=clock, platform=platform)
 
 
-def memory(_: Path, clock: ManualClock) -> JobStore:
+async def memory(_: Path, clock: ManualClock) -> JobStore:
     return MemoryStore(clock)
 
 
-def sqlite(folder: Path, clock: ManualClock) -> JobStore:
+async def sqlite(folder: Path, clock: ManualClock) -> JobStore:
     return SqliteStore(folder / "store", clock)
 
 
@@ -61,18 +63,31 @@ BACKENDS = (
     Backend("sqlite", sqlite, in_process),
     Backend("memory-rpc", memory, over_rpc),
     Backend("sqlite-rpc", sqlite, over_rpc),
+    Backend("aws", None, in_process),
 )
 
 
 @pytest.fixture(params=BACKENDS, ids=[backend.name for backend in BACKENDS])
 def open_api(request: pytest.FixtureRequest, tmp_path: Path) -> OpenApi:
     backend: Backend = request.param
+    # Only who needs the emulator starts it.
+    make_store = backend.make_store or request.getfixturevalue("make_aws_store")
 
-    def opened(rules: PlatformRules) -> AbstractAsyncContextManager[Api]:
+    @asynccontextmanager
+    async def opened(rules: PlatformRules) -> AsyncIterator[Api]:
         clock = ManualClock()
-        return backend.reach(backend.make_store(tmp_path, clock), clock, rules)
+        async with backend.reach(await make_store(tmp_path, clock), clock, rules) as api:
+            yield api
 
     return opened
+
+
+@pytest.fixture
+def make_aws_store(aws: StrictProxy, aws_env: str) -> MakeStore:
+    async def made(_: Path, clock: ManualClock) -> JobStore:
+        return make_store(aws.url, await make_resources(aws.url, aws_env), clock)
+
+    return made
 
 
 @pytest.fixture

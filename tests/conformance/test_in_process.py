@@ -27,7 +27,7 @@ from tests.conformance.twin import RULES
 @pytest.fixture(params=[memory, sqlite], ids=["memory", "sqlite"])
 async def local(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
     clock = ManualClock()
-    async with in_process(request.param(tmp_path, clock), clock, RULES) as api:
+    async with in_process(await request.param(tmp_path, clock), clock, RULES) as api:
         yield api
 
 

@@ -73,7 +73,7 @@ class Change:
     def _read(self) -> dict[tuple[str, ...], float]:
         if isinstance(self._instrument, Tally):
             return dict(self._instrument.read())
-        return {(): sum(self._instrument.read().bucket_counts)}
+        return {values: sum(reading.bucket_counts) for values, reading in self._instrument.read_all().items()}
 
 
 def level(instrument: Level, *values: str) -> float:

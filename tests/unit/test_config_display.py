@@ -61,7 +61,7 @@ def test_the_example_of_the_manual_loads(tmp_path: Path) -> None:
 
 
 def test_the_manual_lists_every_key_with_default_and_variables(tmp_path: Path) -> None:
-    rows = re.findall(r"^\| `([a-z_.]+)` \| `(.+?)` \| (.+?) \|", MANUAL.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z0-9_.]+)` \| `(.+?)` \| (.+?) \|", MANUAL.read_text(), re.MULTILINE)
     listed = {path: (default, set(re.findall(r"AIRUNNER_\w+", names))) for path, default, names in rows}
     short = {path: name for name, path in SHORT_VARIABLES.items()}
     assert listed == {

@@ -13,6 +13,7 @@ from airunner.telemetry.otel_environment import otlp_is_wanted
 from tests.support.scraping import Scrape
 
 ALL = (*telemetry.SERVER_METRICS, *telemetry.WORKER_METRICS)
+AWS_LABELS = {"service", "operation", "table", "kind"}
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
 
 
@@ -47,9 +48,20 @@ def test_a_spread_counts_values_up_to_each_bound() -> None:
     assert (reading.total, reading.least, reading.most) == (24, 0, 11)
 
 
+def test_a_spread_counts_by_the_values_of_its_labels() -> None:
+    spread = Spread("s", "", (1.0,), "service")
+    assert spread.read_all() == {}
+    spread.record(0.5, 2, ("sqs",))
+    spread.record(3, values=("s3",))
+    counts = {values: reading.bucket_counts for values, reading in spread.read_all().items()}
+    assert counts == {("sqs",): (2, 0), ("s3",): (0, 1)}
+    assert spread.read("sqs").total == 1
+    assert spread.read("dynamodb").bucket_counts == (0, 0)
+
+
 @pytest.mark.parametrize("instrument", ALL, ids=lambda instrument: instrument.name)
 def test_labels_are_few_and_known(instrument: Instrument) -> None:
-    assert set(instrument.labels) <= {"queue", "state", "outcome", "then", "health", "reason"}
+    assert set(instrument.labels) <= {"queue", "state", "outcome", "then", "health", "reason", *AWS_LABELS}
 
 
 def test_names_are_unique() -> None:
@@ -86,6 +98,18 @@ def test_instruments_are_collected(collected: list[Instrument]) -> None:
     assert buckets == [0, 1, 2]
     assert (found.value(f"{spread}_count"), found.value(f"{spread}_sum")) == (2, 5.5)
     assert found.label_values("target_info", "service_name") == {"airunner-test"}
+
+
+def test_each_series_of_a_spread_is_collected() -> None:
+    spread = Spread("test.series", "A spread", (1.0,), "service")
+    spread.record(0.5, values=("sqs",))
+    spread.record(2, times=3, values=("s3",))
+    metrics = telemetry.set_up_metrics("airunner-test", "me", [Tally("test.beside", ""), spread], {})
+    found = Scrape(generate_latest().decode())
+    metrics.close()
+    assert found.value("test_series_count", service="sqs") == 1
+    assert found.value("test_series_bucket", service="s3", le="1.0") == 0
+    assert found.value("test_series_sum", service="s3") == 6
 
 
 def test_nothing_is_collected_after_the_end() -> None:

@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "worker": ("worker:worker", SERVING),
     "keys": ("keys:keys", SERVING),
     "backup": ("backup:backup", SERVING),
+    "aws": ("aws:aws", SERVING),
     "config": ("config:config", ABOUT),
     "completion": ("completion:completion", ABOUT),
     "version": ("version:version", ABOUT),

@@ -11,15 +11,19 @@ from airunner.config.errors import ConfigError
 from airunner.config.layers import Origin
 from airunner.config.loading import Loaded, environment_for_jobs, load_settings, process_environment
 from airunner.config.settings import (
+    AwsSettings,
     BatchingSettings,
     ClientSettings,
+    DynamodbSettings,
     ExecutionSettings,
     LimitSettings,
     LogFormat,
     LogLevel,
     QueueDefaults,
+    S3Settings,
     ServiceName,
     Settings,
+    SqsSettings,
     StoreSettings,
     StoreType,
     TlsSettings,
@@ -28,9 +32,11 @@ from airunner.config.settings import (
 from airunner.config.values import ListenAddress
 
 __all__ = [
+    "AwsSettings",
     "BatchingSettings",
     "ClientSettings",
     "ConfigError",
+    "DynamodbSettings",
     "ExecutionSettings",
     "LimitSettings",
     "ListenAddress",
@@ -39,9 +45,11 @@ __all__ = [
     "LogLevel",
     "Origin",
     "QueueDefaults",
+    "S3Settings",
     "ServiceName",
     "SettingLine",
     "Settings",
+    "SqsSettings",
     "StoreSettings",
     "StoreType",
     "TlsSettings",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -50,6 +51,8 @@ def _plain(loaded: Loaded, path: str) -> JsonValue:
 def _plain_value(value: object) -> JsonValue:
     if isinstance(value, SecretStr):
         return HIDDEN
+    if isinstance(value, Mapping):
+        return [f"{name}={entry}" if entry else str(name) for name, entry in value.items()]
     if isinstance(value, tuple):
         return [_plain_value(entry) for entry in value]
     if isinstance(value, str | Path):

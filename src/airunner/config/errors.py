@@ -43,7 +43,7 @@ def problem_of(error: ErrorDetails, origins: Mapping[str, str], secrets: frozens
 
 def _is_key(part: str) -> bool:
     """Pydantic also puts names of its own validators into the place of an error."""
-    return re.fullmatch(r"[a-z_]+", part) is not None
+    return re.fullmatch(r"[a-z][a-z0-9_]*", part) is not None
 
 
 def _longest_known(path: str, origins: Mapping[str, str]) -> str:

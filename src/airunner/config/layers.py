@@ -23,8 +23,15 @@ SHORT_VARIABLES = {
     "AIRUNNER_CA_FILE": "client.ca_file",
     "AIRUNNER_INSTANCE_ID": "worker.instance_id",
 }
+# Names of other programs. Machines set several at once: each yields to those after it, and all to our own.
+FOREIGN_VARIABLES = {
+    "AWS_DEFAULT_REGION": "store.aws.region",
+    "AWS_REGION": "store.aws.region",
+    "AWS_ENDPOINT_URL": "store.aws.endpoint_url",
+}
 SHORT_FLAGS = {
     "store.type": "--store",
+    "store.sqs.queues": "--queue",
     "tls.cert_file": "--tls-cert",
     "tls.key_file": "--tls-key",
     "worker.queues": "--queue",
@@ -32,6 +39,11 @@ SHORT_FLAGS = {
 }
 EXECUTION = "execution."
 EXECUTION_IN_STORE = "store.execution."
+# Second places of single settings.
+ALIASES = {
+    "store.sqs.default_visibility_timeout_seconds": "defaults.visibility_timeout_seconds",
+    "store.dynamodb.events_ttl_days": "store.event_retention_days",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +78,15 @@ def variable_layer(variables: Mapping[str, str], suffix: str = "") -> Layer:
             raise ConfigError([f"{path}: is given twice, by {layer[path].origin} and {name}{suffix}"])
         layer[path] = Given(value=variables[name], origin=f"environment {name}{suffix}")
     return _to_real_places(layer)
+
+
+def foreign_layer(variables: Mapping[str, str], suffix: str = "") -> Layer:
+    """The settings among the variables of other programs; an empty variable counts as not set."""
+    return {
+        path: Given(value=variables[name], origin=f"environment {name}{suffix}")
+        for name, path in FOREIGN_VARIABLES.items()
+        if variables.get(name)
+    }
 
 
 def flag_layer(flags: Mapping[str, object]) -> Layer:
@@ -109,7 +130,7 @@ def flag_of(path: str) -> str:
 @cache
 def _known_paths() -> tuple[str, ...]:
     real = tuple(setting_fields())
-    return real + tuple(f"store.{path}" for path in real if path.startswith(EXECUTION))
+    return real + tuple(f"store.{path}" for path in real if path.startswith(EXECUTION)) + tuple(ALIASES)
 
 
 def _is_section(path: str) -> bool:
@@ -117,7 +138,13 @@ def _is_section(path: str) -> bool:
 
 
 def _to_real_places(layer: Layer) -> Layer:
-    """Moves `store.execution` to `execution`; one layer may use one of the two places."""
+    """Moves what stands in a second place, `store.execution` above all; one layer may use one of the two."""
+    for alias, real in ALIASES.items():
+        if alias in layer and real in layer:
+            raise ConfigError(
+                [f"{real} and {alias} are one setting, but both are given: {layer[alias].origin}"]
+            )
+    layer = {ALIASES.get(key, key): given for key, given in layer.items()}
     aliased = [key for key in layer if key.startswith(EXECUTION_IN_STORE)]
     doubled = [key for key in layer if key.startswith(EXECUTION)]
     if aliased and doubled:
@@ -127,7 +154,8 @@ def _to_real_places(layer: Layer) -> Layer:
 
 
 def _file_origin(shown_as: str, key: str) -> Origin:
-    return f"file {shown_as}, key {key}" if key.startswith(EXECUTION_IN_STORE) else f"file {shown_as}"
+    moved = key.startswith(EXECUTION_IN_STORE) or key in ALIASES
+    return f"file {shown_as}, key {key}" if moved else f"file {shown_as}"
 
 
 def _leaves(tree: Mapping[object, object], prefix: str, problems: list[str]) -> Iterator[tuple[str, object]]:

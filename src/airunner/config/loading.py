@@ -17,6 +17,7 @@ from airunner.config.layers import (
     Origin,
     file_layer,
     flag_layer,
+    foreign_layer,
     known_variables,
     read_dotenv,
     variable_layer,
@@ -54,6 +55,7 @@ def load_settings(
 ) -> Loaded:
     """Settings from, lowest to highest: defaults, YAML file, `.env`, environment, flags; else ConfigError.
 
+    The variables that other programs read too (`AWS_REGION`) stand right above the defaults.
     A `config_file` must exist; without one, `airunner.yaml` in `cwd` is read if it is there.
     `flags` maps dotted paths to values; None is a flag that was not given. Nothing is kept between calls.
     """
@@ -64,6 +66,8 @@ def load_settings(
         name: text for name, text in read_dotenv(folder / ".env").items() if name not in environment
     }
     layers = [
+        foreign_layer(from_dotenv, " (.env)"),
+        foreign_layer(environment),
         _chosen_file(folder, config_file),
         variable_layer(from_dotenv, " (.env)"),
         variable_layer(environment),

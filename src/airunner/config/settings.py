@@ -13,27 +13,38 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic.fields import FieldInfo
 
 from airunner.config.values import (
+    BucketName,
     CommaList,
     DistinctCommaList,
+    EnvironmentName,
     FilePath,
     ListenAddress,
+    QueueAddresses,
     QueueName,
+    RegionName,
     Seconds,
     SecretKey,
     ServerUrl,
+    TableName,
     WholeNumber,
 )
 
 MAX_VISIBILITY_SECONDS = 43_200
 MAX_WAIT_SECONDS = 3_600
 MAX_RETENTION_DAYS = 3_650
+MAX_LISTING_SHARDS = 64
 
 
 class StoreType(StrEnum):
-    """The kinds of store."""
+    """The kinds of store; `aws` is another word for `sqs`."""
 
     MEMORY = "memory"
     SQLITE = "sqlite"
+    SQS = "sqs"
+
+    @classmethod
+    def _missing_(cls, value: object) -> StoreType | None:
+        return cls.SQS if value == "aws" else None
 
 
 class ServiceName(StrEnum):
@@ -81,13 +92,46 @@ class TlsSettings(Section):
         return self
 
 
+class AwsSettings(Section):
+    """The account's side of a store on AWS. Credentials are found by the SDK, never set here."""
+
+    region: RegionName = ""
+    endpoint_url: ServerUrl | None = None
+    env: EnvironmentName = "dev"
+
+
+class SqsSettings(Section):
+    """The queues that exist: logical name -> URL; one without a URL is found by its name."""
+
+    queues: QueueAddresses = Field(default={"default": ""})
+
+
+class DynamodbSettings(Section):
+    """The tables of jobs and events."""
+
+    jobs_table: TableName = "airunner_jobs"
+    events_table: TableName = "airunner_job_events"
+    streams: bool = False
+
+
+class S3Settings(Section):
+    """Where payloads go that are too large for a table; empty = they are refused."""
+
+    bucket: BucketName = ""
+
+
 class StoreSettings(Section):
-    """Where jobs and events are kept, how many and how long."""
+    """Where jobs and events are kept, how many and how long. The sections below are for type `sqs`."""
 
     type: StoreType = StoreType.SQLITE
     max_queued_jobs_per_queue: WholeNumber = Field(default=0, ge=0)
     job_retention_days: WholeNumber = Field(default=7, ge=1, le=MAX_RETENTION_DAYS)
     event_retention_days: WholeNumber = Field(default=30, ge=1, le=MAX_RETENTION_DAYS)
+    listing_shards: WholeNumber = Field(default=8, ge=1, le=MAX_LISTING_SHARDS)
+    aws: AwsSettings = AwsSettings()
+    sqs: SqsSettings = SqsSettings()
+    dynamodb: DynamodbSettings = DynamodbSettings()
+    s3: S3Settings = S3Settings()
 
 
 class BatchingSettings(Section):

@@ -7,7 +7,7 @@ the caller decides whether a value may be shown.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
@@ -141,6 +141,31 @@ def _check_queue_name(text: str) -> str:
     return text
 
 
+def _split_addresses(value: object) -> object:
+    """`name=url` entries with commas, or a list of names; a name alone has no URL, which is empty text."""
+    entries = _split_commas(value)
+    if not isinstance(entries, list | tuple):
+        return value
+    pairs = [(name.strip(), url.strip()) for name, _, url in (str(entry).partition("=") for entry in entries)]
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise ValueError("must not name the same entry twice")
+    return dict(pairs)
+
+
+def _check_address(value: object) -> object:
+    """The URL may be left out."""
+    return _check_url(value) if isinstance(value, str) and value else value or ""
+
+
+def _matching(pattern: str, what: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"must be {what}")
+        return text
+
+    return AfterValidator(check)
+
+
 def _check_secret(secret: SecretStr) -> SecretStr:
     """Keys travel in HTTP headers, and a stray line break from a file is a common accident."""
     if not re.fullmatch(r"[\x21-\x7e]+", secret.get_secret_value()):
@@ -155,4 +180,19 @@ Seconds = Annotated[float, BeforeValidator(_refuse_bool), Field(allow_inf_nan=Fa
 FilePath = Annotated[Path, BeforeValidator(_parse_path)]
 ServerUrl = Annotated[str, AfterValidator(_check_url)]
 QueueName = Annotated[str, AfterValidator(_check_queue_name)]
+QueueAddresses = Annotated[
+    Mapping[QueueName, Annotated[str, BeforeValidator(_check_address)]],
+    BeforeValidator(_split_addresses),
+    Field(min_length=1),
+]
+RegionName = Annotated[str, _matching(r"[a-z0-9-]{0,40}", "the name of a region, such as eu-west-1")]
+EnvironmentName = Annotated[str, _matching(r"[A-Za-z0-9_-]{1,20}", "1 to 20 letters, digits, - and _")]
+TableName = Annotated[str, _matching(r"[A-Za-z0-9_.-]{3,255}", "3 to 255 letters, digits, -, _ and .")]
+BucketName = Annotated[
+    str,
+    _matching(
+        r"|[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
+        "the name of a bucket: 3 to 63 small letters, digits, - and .",
+    ),
+]
 SecretKey = Annotated[SecretStr, AfterValidator(_check_secret)]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.metrics import Meter
 
-    from airunner.telemetry.instruments import Instrument
+    from airunner.telemetry.instruments import Instrument, LabelValues, SpreadReading
 
 _log = structlog.get_logger("airunner.telemetry")
 
@@ -88,10 +88,16 @@ class Spreads:
         return MetricsData([_extended(resource, ours) for resource in collected.resource_metrics])
 
     def _metric(self, spread: Spread, now: int) -> Metric:
-        reading = spread.read()
+        points = [self._point(spread, values, reading, now) for values, reading in spread.read_all().items()]
+        histogram = Histogram(data_points=points, aggregation_temporality=AggregationTemporality.CUMULATIVE)
+        return Metric(name=spread.name, description=spread.description, unit=spread.unit, data=histogram)
+
+    def _point(
+        self, spread: Spread, values: LabelValues, reading: SpreadReading, now: int
+    ) -> HistogramDataPoint:
         count = sum(reading.bucket_counts)
-        point = HistogramDataPoint(
-            attributes={},
+        return HistogramDataPoint(
+            attributes=dict(zip(spread.labels, values, strict=True)),
             start_time_unix_nano=self._since,
             time_unix_nano=now,
             count=count,
@@ -101,8 +107,6 @@ class Spreads:
             min=reading.least if count else 0.0,
             max=reading.most,
         )
-        histogram = Histogram(data_points=[point], aggregation_temporality=AggregationTemporality.CUMULATIVE)
-        return Metric(name=spread.name, description=spread.description, unit=spread.unit, data=histogram)
 
 
 def _extended(resource: ResourceMetrics, more: Sequence[Metric]) -> ResourceMetrics:

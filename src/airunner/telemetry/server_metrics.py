@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from airunner.telemetry.instruments import LONG_SECONDS, Instrument, Level, Spread, Tally
+from airunner.telemetry.instruments import LONG_SECONDS, SECONDS, Instrument, Level, Spread, Tally
 
 queue_depth = Level("airunner.queue.depth", "Jobs in a queue, by state", "queue", "state")
 queue_oldest_age = Level(
@@ -39,6 +39,20 @@ workers_seen = Level("airunner.workers", "Workers that were heard of lately", "h
 store_commits = Tally("airunner.store.commits", "Transactions that were committed")
 store_commit_time = Tally("airunner.store.commit_time", "How long these commits took", unit="s")
 
+aws_calls = Tally("airunner.aws.calls", "Calls of AWS, each try counted", "service", "operation", "outcome")
+aws_call_time = Spread(
+    "airunner.aws.call_time", "How long these calls took", SECONDS, "service", "operation", unit="s"
+)
+aws_retries = Tally("airunner.aws.retries", "Calls of AWS that failed and were repeated", "service")
+aws_throttles = Tally("airunner.aws.throttles", "Calls that AWS refused as too many", "service")
+aws_consumed_capacity = Tally(
+    "airunner.aws.consumed_capacity", "Capacity units that DynamoDB charged", "table", "kind"
+)
+aws_sends_failed = Tally("airunner.aws.sends_failed", "Messages of jobs that could not be sent")
+aws_follow_ups_failed = Tally(
+    "airunner.aws.follow_ups_failed", "Messages that could not be extended or deleted, marks not made"
+)
+
 SERVER_METRICS: Final[tuple[Instrument, ...]] = (
     queue_depth,
     queue_oldest_age,
@@ -59,4 +73,11 @@ SERVER_METRICS: Final[tuple[Instrument, ...]] = (
     workers_seen,
     store_commits,
     store_commit_time,
+    aws_calls,
+    aws_call_time,
+    aws_sends_failed,
+    aws_follow_ups_failed,
+    aws_retries,
+    aws_throttles,
+    aws_consumed_capacity,
 )

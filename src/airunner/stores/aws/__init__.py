@@ -1,0 +1,1 @@
+"""The production store: SQS carries, DynamoDB decides."""

@@ -1,0 +1,105 @@
+"""The clients of the SDK: whom they call, with what patience, and with none of their own retries."""
+
+from __future__ import annotations
+
+import functools
+import socket
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from aiobotocore.config import AioConfig
+from aiobotocore.session import get_session
+from botocore.exceptions import BotoCoreError
+from botocore.loaders import create_loader
+
+from airunner.domain.errors import FailedPrecondition
+
+if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
+    from botocore.loaders import Loader
+
+# Long polls have connections of their own: nothing else must wait behind those that are parked.
+SERVICES: Final = {"dynamodb": "dynamodb", "sqs": "sqs", "polls": "sqs", "s3": "s3"}
+"""The service of each client."""
+
+_LONGEST_POLL_SECONDS: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwsOptions:
+    """Where AWS is, who we are there, and how long we wait for it."""
+
+    region: str
+    endpoint_url: str = ""
+    access_key: str = ""
+    """Empty, together with the secret: the SDK looks for credentials where it always does."""
+    secret_key: str = field(default="", repr=False)
+    bucket: str = ""
+    """Whose objects `presign` speaks of."""
+    call_seconds: float = 10.0
+    """How long one try may take, waiting for a free connection included."""
+    attempts: int = 4
+    """How many tries a call has."""
+    max_connections: int = 50
+    validate: bool = False
+    """Check arguments against the API's model before they are sent: AWS does it anyway, emulators may not."""
+
+
+async def open_clients(stack: AsyncExitStack, options: AwsOptions) -> dict[str, Any]:
+    """Open every client; they are closed with the stack. FailedPrecondition says what the options lack."""
+    session: Any = get_session()  # its stubs want each service's name as a literal
+    session.register_component("data_loader", _api_models())
+    try:
+        return {
+            name: await stack.enter_async_context(
+                session.create_client(service, **_client_arguments(options, name))
+            )
+            for name, service in SERVICES.items()
+        }
+    except (BotoCoreError, ValueError) as error:
+        # Nothing was called yet, so this names settings and no items; secrets are never in it.
+        raise FailedPrecondition(f"AWS cannot be used with these settings: {error}") from error
+
+
+@functools.cache
+def _api_models() -> Loader:
+    """What the services look like, read once: parsing it takes most of the time of opening a client."""
+    return create_loader()
+
+
+def _client_arguments(options: AwsOptions, client: str) -> dict[str, Any]:
+    """What a client is created with. Given credentials keep the SDK from looking for others."""
+    return {
+        "region_name": options.region,
+        "endpoint_url": options.endpoint_url or None,
+        # Reading the certificates takes longer than a call, and without TLS they prove nothing.
+        "verify": False if options.endpoint_url.startswith("http://") else None,
+        "aws_access_key_id": options.access_key or None,
+        "aws_secret_access_key": options.secret_key or None,
+        "config": _config(options, client),
+    }
+
+
+def _config(options: AwsOptions, client: str) -> AioConfig:
+    of_s3: dict[str, Any] = {"signature_version": "s3v4"} if client == "s3" else {}
+    if of_s3 and options.endpoint_url:
+        of_s3["s3"] = {"addressing_style": "path"}  # a bucket's own host name is nothing an emulator has
+    return AioConfig(
+        connect_timeout=options.call_seconds,
+        read_timeout=options.call_seconds + (_LONGEST_POLL_SECONDS if client == "polls" else 0),
+        # Of all tries together: the older "max_attempts" counts those after the first.
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        max_pool_connections=options.max_connections,
+        parameter_validation=options.validate,
+        connector_args={"socket_factory": _kept_alive},
+        **of_s3,
+    )
+
+
+def _kept_alive(address: Any) -> socket.socket:
+    """Make a socket that notices a peer which is gone: aiobotocore passes `tcp_keepalive` on to nobody."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return made

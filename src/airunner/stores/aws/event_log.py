@@ -1,0 +1,154 @@
+"""Events: written before the row that makes them visible, read up to what the row says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from airunner.domain.errors import Unavailable
+from airunner.stores.aws.connection import ConditionFailed
+from airunner.stores.aws.items import blob, event_from_item, event_item, number, number_at, sort_key, text
+from airunner.stores.base import fill_page
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from airunner.domain.event import EncodedEvent
+    from airunner.stores.aws.connection import Aws
+    from airunner.stores.aws.items import Item, Row
+    from airunner.stores.aws.layout import Layout
+    from airunner.stores.base import EventPage, EventQuery
+
+_DELETED_AT_ONCE: Final = 25
+_TRIES: Final = 20
+
+
+class EventLog:
+    """The events table. An event that lies beyond the last sequence of its attempt's row does not exist."""
+
+    def __init__(self, aws: Aws, layout: Layout, *, ttl_ms: int) -> None:
+        self._aws = aws
+        self._layout = layout
+        self._ttl_ms = ttl_ms
+
+    async def put(self, job_id: str, events: Sequence[EncodedEvent], now: int, *, replace: bool) -> bool:
+        """Write events that nobody sees yet, one item each; False if others are in their place.
+
+        These may be the leftovers of a publish that was never acknowledged, or events that everybody sees:
+        only who has just read the row knows, and may `replace` them.
+        """
+        for event in events:
+            item = event_item(job_id, event, now + self._ttl_ms)
+            try:
+                await self._put(
+                    item,
+                    ConditionExpression="attribute_not_exists(job_id) OR event_payload = :payload",
+                    ExpressionAttributeValues={":payload": blob(event.payload)},
+                )
+            except ConditionFailed:
+                if not replace:
+                    return False
+                await self._put(item)
+        return True
+
+    async def read(self, row: Row, query: EventQuery, now: int) -> EventPage:
+        """Return events after a position, in order; see JobStore.read_events."""
+        wanted: list[EncodedEvent] = []
+        size = 0
+        async for event in self._after(row, query, now):
+            if event.last_timestamp < query.from_timestamp:
+                continue
+            wanted.append(event)
+            size += len(event.payload)
+            if len(wanted) == query.limit or size >= query.max_bytes:
+                break
+        return fill_page(wanted, query, state=row.life.state, attempt=row.life.attempt)
+
+    async def remove(self, job_id: str) -> int:
+        """Delete all events of a job; return how many. May be repeated."""
+        removed = 0
+        arguments: dict[str, Any] = {
+            "TableName": self._layout.events_table,
+            "KeyConditionExpression": "job_id = :job",
+            "ExpressionAttributeValues": {":job": text(job_id)},
+            "ExpressionAttributeNames": {"#sequence": "sequence"},
+            "ProjectionExpression": "job_id, #sequence",
+        }
+        while True:
+            answer = await self._aws.dynamodb("Query", **arguments)
+            for start in range(0, len(answer["Items"]), _DELETED_AT_ONCE):
+                await self._delete(answer["Items"][start : start + _DELETED_AT_ONCE])
+            removed += len(answer["Items"])
+            if "LastEvaluatedKey" not in answer:
+                return removed
+            arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+    async def _put(self, item: Item, **conditions: Any) -> None:
+        await self._aws.dynamodb("PutItem", TableName=self._layout.events_table, Item=item, **conditions)
+
+    async def _after(self, row: Row, query: EventQuery, now: int) -> AsyncIterator[EncodedEvent]:
+        """Yield the visible events after a position, attempt by attempt."""
+        first = max(query.after.attempt, 1)
+        for attempt, last in sorted(row.last_sequences.items()):
+            if attempt < first or query.only_attempt not in (0, attempt):
+                continue
+            after = query.after.sequence if attempt == query.after.attempt else 0
+            if after < last:
+                async for event in self._of_attempt(row.job_id, attempt, after, last, query.limit, now):
+                    yield event
+
+    async def _of_attempt(
+        self, job_id: str, attempt: int, after: int, last: int, limit: int, now: int
+    ) -> AsyncIterator[EncodedEvent]:
+        start = await self._floor(job_id, attempt, after + 1) if after else 1
+        arguments: dict[str, Any] = self._between(job_id, attempt, start, last) | {"Limit": limit}
+        while True:
+            answer = await self._aws.dynamodb("Query", **arguments)
+            for item in answer["Items"]:
+                event = event_from_item(item)
+                if after < event.last_sequence <= last and number_at(item, "ttl") * 1000 > now:
+                    yield event
+            if "LastEvaluatedKey" not in answer:
+                return
+            arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+    async def _floor(self, job_id: str, attempt: int, sequence: int) -> int:
+        """Return the first sequence of the stored event that contains a sequence."""
+        arguments = self._between(job_id, attempt, 1, sequence)
+        answer = await self._aws.dynamodb(
+            "Query",
+            **arguments,
+            ScanIndexForward=False,
+            Limit=1,
+            ProjectionExpression="#sequence",
+        )
+        found = [event_key(item) for item in answer["Items"]]
+        return found[0] if found else sequence
+
+    def _between(self, job_id: str, attempt: int, first: int, last: int) -> dict[str, Any]:
+        return {
+            "TableName": self._layout.events_table,
+            "ConsistentRead": True,
+            "KeyConditionExpression": "job_id = :job AND #sequence BETWEEN :first AND :last",
+            "ExpressionAttributeNames": {"#sequence": "sequence"},
+            "ExpressionAttributeValues": {
+                ":job": text(job_id),
+                ":first": number(sort_key(attempt, first)),
+                ":last": number(sort_key(attempt, last)),
+            },
+        }
+
+    async def _delete(self, keys: list[Item]) -> None:
+        requests = [{"DeleteRequest": {"Key": key}} for key in keys]
+        for _ in range(_TRIES):
+            answer = await self._aws.dynamodb(
+                "BatchWriteItem", RequestItems={self._layout.events_table: requests}
+            )
+            requests = answer.get("UnprocessedItems", {}).get(self._layout.events_table, [])
+            if not requests:
+                return
+        raise Unavailable("the events table takes deletions only in part")
+
+
+def event_key(item: Item) -> int:
+    """Return the first sequence of an event's item, within its attempt."""
+    return sort_key(1, number_at(item, "sequence") % 10**12)

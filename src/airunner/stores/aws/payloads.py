@@ -1,0 +1,119 @@
+"""Parameters and results: small ones in the row, larger ones beside it, the largest in S3."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from airunner.codec.jobs import decode_params, decode_result, encode_result
+from airunner.domain.errors import InternalError, InvalidArgument
+from airunner.domain.job import Job
+from airunner.stores.aws.items import blob, blob_at, text
+
+if TYPE_CHECKING:
+    from airunner.domain.job import JobParams, JobResult
+    from airunner.stores.aws.connection import Aws
+    from airunner.stores.aws.items import Item, Row
+    from airunner.stores.aws.layout import Layout
+
+# A row is written with every publish, and paid for by the kilobyte.
+_IN_ROW_BYTES: Final = 4 * 1024
+# An item may have 400 KB, its names and keys included.
+_IN_ITEM_BYTES: Final = 350 * 1024
+_S3: Final = "s3:"
+
+
+class Payloads:
+    """Where the payloads of jobs are. A place is empty for the row itself, an item's key, or `s3:` and a key.
+
+    A payload is written before the row that names it, under a name that only this job and attempt uses: one
+    whose row was never written is seen by nobody.
+    """
+
+    def __init__(self, aws: Aws, layout: Layout) -> None:
+        self._aws = aws
+        self._layout = layout
+
+    async def keep_params(self, job_id: str, encoded: bytes) -> Item:
+        """Return the attributes of a row with these parameters, which are written if they go elsewhere."""
+        return await self._keep(
+            "job_params", "params_place", encoded, f"params#{job_id}", f"jobs/{job_id}/params"
+        )
+
+    async def keep_result(self, job_id: str, attempt: int, result: JobResult) -> Item:
+        """Return the attributes of a row with this result, which is written if it goes elsewhere."""
+        key = f"jobs/{job_id}/result-{attempt}"
+        return await self._keep(
+            "result", "result_place", encode_result(result), f"result#{job_id}#{attempt}", key
+        )
+
+    async def params_of(self, row: Row) -> JobParams:
+        """Return the parameters of a job."""
+        inline = blob_at(row.item, "job_params")
+        return decode_params(inline if not row.params_place else await self._fetch(row.params_place))
+
+    async def job_of(self, row: Row) -> Job:
+        """Return the whole job of a row."""
+        row = await self.with_result(row)
+        return Job(
+            job_id=row.job_id,
+            queue=row.queue,
+            params=await self.params_of(row),
+            execution=row.execution,
+            created_at=row.created_at,
+            request_id=row.request_id,
+            principal=row.principal,
+            life=row.life,
+            retried_from=row.retried_from,
+        )
+
+    async def with_result(self, row: Row) -> Row:
+        """Return a row with its result, wherever that is."""
+        if not row.result_place or row.life.result:
+            return row
+        result = decode_result(await self._fetch(row.result_place))
+        return replace(row, life=replace(row.life, result=result))
+
+    async def remove(self, row: Row) -> None:
+        """Delete what a row has elsewhere. May be repeated."""
+        for place in filter(None, (row.params_place, row.result_place)):
+            if place.startswith(_S3):
+                await self._aws.s3("DeleteObject", Bucket=self._layout.bucket, Key=place.removeprefix(_S3))
+            else:
+                await self._aws.dynamodb(
+                    "DeleteItem", TableName=self._layout.jobs_table, Key={"job_id": text(place)}
+                )
+
+    async def link(self, place: str, seconds: int) -> str:
+        """Return an address from which a payload in S3 can be read by itself for a while; else nothing."""
+        if not place.startswith(_S3):
+            return ""
+        return await self._aws.presign(place.removeprefix(_S3), seconds)
+
+    async def _keep(self, inline: str, place: str, encoded: bytes, key: str, object_key: str) -> Item:
+        if len(encoded) <= _IN_ROW_BYTES:
+            return {inline: blob(encoded)}
+        if len(encoded) <= _IN_ITEM_BYTES:
+            item = {"job_id": text(key), "payload": blob(encoded)}
+            await self._aws.dynamodb("PutItem", TableName=self._layout.jobs_table, Item=item)
+            return {place: text(key)}
+        if not self._layout.bucket:
+            raise InvalidArgument(
+                f"more than {_IN_ITEM_BYTES} bytes of parameters or results need a bucket (store.s3.bucket)"
+            )
+        await self._aws.s3("PutObject", Bucket=self._layout.bucket, Key=object_key, Body=encoded)
+        return {place: text(_S3 + object_key)}
+
+    async def _fetch(self, place: str) -> bytes:
+        if place.startswith(_S3):
+            answer = await self._aws.s3("GetObject", Bucket=self._layout.bucket, Key=place.removeprefix(_S3))
+            return bytes(answer["Body"])
+        answer = await self._aws.dynamodb(
+            "GetItem",
+            TableName=self._layout.jobs_table,
+            Key={"job_id": text(place)},
+            ConsistentRead=True,
+        )
+        if "Item" not in answer:
+            raise InternalError
+        return blob_at(answer["Item"], "payload")

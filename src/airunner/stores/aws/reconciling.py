@@ -1,0 +1,145 @@
+"""The reconciler: every job that has not ended is looked at again in time, whatever was lost meanwhile.
+
+It repairs sends that failed, messages that were lost, expired or dead-lettered, and visibilities that SQS
+does not grant. Every replica does it at once: a conditional write decides whose turn a job is.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from airunner.domain import lifecycle
+from airunner.domain.errors import JobNotFound
+from airunner.domain.job import JobState
+from airunner.stores.aws.claiming import SKEW_MS
+from airunner.stores.aws.enqueueing import SENT_CHECK_MS, sentinel_key
+from airunner.stores.aws.items import number, row_from_item, text
+from airunner.stores.aws.layout import CHECKS_INDEX
+from airunner.stores.aws.messages import Wake
+from airunner.stores.aws.rows import CHECK_AFTER_MS
+from airunner.stores.base import Upkeep
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from airunner.domain.lifecycle import Lifecycle
+    from airunner.stores.aws.connection import Aws
+    from airunner.stores.aws.event_log import EventLog
+    from airunner.stores.aws.items import Row
+    from airunner.stores.aws.layout import Layout
+    from airunner.stores.aws.messages import Messages
+    from airunner.stores.aws.payloads import Payloads
+    from airunner.stores.aws.rows import Rows
+    from airunner.stores.base import Retention
+
+_AT_ONCE: Final = 100
+
+
+class Reconciler:
+    """Looks at the jobs whose time for it has come. A pass is bounded; another one goes on."""
+
+    def __init__(
+        self,
+        aws: Aws,
+        layout: Layout,
+        *,
+        rows: Rows,
+        payloads: Payloads,
+        log: EventLog,
+        messages: Messages,
+    ) -> None:
+        self._aws = aws
+        self._layout = layout
+        self._rows = rows
+        self._payloads = payloads
+        self._log = log
+        self._messages = messages
+
+    async def run(self, retention: Retention, now: int) -> Upkeep:
+        """One pass: over the jobs that have not ended, then over those whose retention is over."""
+        ended: list[str] = []
+        for queue in self._layout.queues:
+            async for row in self._due(f"open#{queue}", now):
+                # One that vanished was purged by another replica.
+                with suppress(JobNotFound):
+                    if await self._look_at(row, now):
+                        ended.append(row.job_id)
+        purged = events = 0
+        async for row in self._due("purge", now - retention.jobs_ms):
+            if row.life.state.terminal:
+                events += await self._purge(row)
+                purged += 1
+        return Upkeep(ended_jobs=ended, purged_jobs=purged, purged_events=events)
+
+    async def _due(self, key: str, until: int) -> AsyncIterator[Row]:
+        """Yield the rows of an index key, over all of its shards, that are to be looked at."""
+        for shard in range(self._layout.listing_shards):
+            answer = await self._aws.dynamodb(
+                "Query",
+                TableName=self._layout.jobs_table,
+                IndexName=CHECKS_INDEX,
+                KeyConditionExpression="check_key = :key AND check_at <= :until",
+                ExpressionAttributeValues={":key": text(f"{key}#{shard}"), ":until": number(until)},
+                Limit=_AT_ONCE,
+            )
+            names = [item["job_id"]["S"] for item in answer["Items"]]
+            items = await self._rows.read_many(names) if names else {}
+            for name in names:
+                if name in items:
+                    yield await self._payloads.with_result(row_from_item(items[name]))
+
+    async def _look_at(self, row: Row, now: int) -> bool:
+        """Do what a job needs; tell whether it has ended by that."""
+        life = row.life
+        # The index may lag behind the row, and another replica may be quicker.
+        if life.state.terminal or number_of_check(row) > now:
+            return False
+        if life.state is JobState.RUNNING and life.visible_until + SKEW_MS > now:
+            await self._look_again(row, life.visible_until + CHECK_AFTER_MS)
+            return False
+        if life.claimable_from is None:
+            return await self._end(row, now)
+        if life.state is JobState.SCHEDULED and life.due_at > now:
+            await self._look_again(row, life.due_at)
+            return False
+        await self._wake(row, now)
+        return False
+
+    async def _wake(self, row: Row, now: int) -> None:
+        """Send a message for a job that can be claimed; whoever moves its time first, sends."""
+        moved = await self._look_again(row, now + CHECK_AFTER_MS)
+        if moved is None:
+            return
+        (sent,) = await self._messages.send(row.queue, [Wake(row.job_id, row.life.attempt + 1)])
+        if sent:
+            await self._look_again(moved, now + SENT_CHECK_MS)
+
+    async def _look_again(self, row: Row, when: int) -> Row | None:
+        written, after = await self._rows.update(
+            row.job_id, {"check_at": number(when)}, {"nonce": text(row.nonce)}
+        )
+        return after if written else None
+
+    async def _end(self, row: Row, now: int) -> bool:
+        def expired(life: Lifecycle) -> Lifecycle:
+            return lifecycle.expire(life, now=now)
+
+        after = await self._rows.revise(row.job_id, expired)
+        return after.life.state.terminal
+
+    async def _purge(self, row: Row) -> int:
+        """Remove all of a job, its row last: what is interrupted is done again."""
+        events = await self._log.remove(row.job_id)
+        await self._payloads.remove(row)
+        for key in (sentinel_key(row.principal, row.request_id), row.job_id):
+            await self._aws.dynamodb(
+                "DeleteItem", TableName=self._layout.jobs_table, Key={"job_id": text(key)}
+            )
+        return events
+
+
+def number_of_check(row: Row) -> int:
+    """Return when a job is to be looked at, as its row says."""
+    value: dict[str, Any] = row.item.get("check_at", {"N": "0"})
+    return int(value["N"])

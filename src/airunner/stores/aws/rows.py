@@ -1,0 +1,213 @@
+"""Job rows: read consistently, written on a condition, and a lost reply told from a lost race.
+
+Every write of a life sets a new nonce. A write that is refused gets the row as it is: with our own nonce the
+write was ours after all and only its answer was lost; with another one somebody was quicker, and the change
+is decided anew on what they left. The rules are those of `domain.lifecycle`, here as in every store.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from airunner.domain.errors import AirunnerError, JobNotFound, Unavailable
+from airunner.domain.job import JobState
+from airunner.stores.aws.connection import ConditionFailed
+from airunner.stores.aws.items import (
+    life_changes,
+    number,
+    number_at,
+    row_from_item,
+    text,
+    update_expression,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+
+    from airunner.domain.lifecycle import Lifecycle
+    from airunner.stores.aws.connection import Aws
+    from airunner.stores.aws.items import Item, Row, Value
+    from airunner.stores.aws.layout import Layout
+    from airunner.stores.aws.payloads import Payloads
+
+Change: TypeAlias = "Callable[[Lifecycle], Lifecycle]"
+"""A rule of the lifecycle, all but for the life that it is applied to."""
+
+CHECK_AFTER_MS: Final = 60_000
+_RACES: Final = 20
+_ROWS_AT_ONCE: Final = 100
+_MOST_REMEMBERED: Final = 10_000
+
+
+class Rows:
+    """The jobs table, a row at a time."""
+
+    def __init__(self, aws: Aws, layout: Layout, payloads: Payloads) -> None:
+        self._aws = aws
+        self._layout = layout
+        self._payloads = payloads
+        self._remembered: OrderedDict[str, Row] = OrderedDict()
+
+    async def read(self, job_id: str) -> Row:
+        """Return a row as it is now, or raise JobNotFound."""
+        answer = await self._aws.dynamodb(
+            "GetItem",
+            TableName=self._layout.jobs_table,
+            Key={"job_id": text(job_id)},
+            ConsistentRead=True,
+        )
+        if "Item" not in answer:
+            raise JobNotFound
+        return await self._payloads.with_result(row_from_item(answer["Item"]))
+
+    async def read_many(self, keys: Sequence[str], **options: Any) -> dict[str, Item]:
+        """Return the items that exist of these keys, consistently unless told otherwise."""
+        found: dict[str, Item] = {}
+        options.setdefault("ConsistentRead", True)
+        for start in range(0, len(keys), _ROWS_AT_ONCE):
+            wanted = [{"job_id": text(key)} for key in keys[start : start + _ROWS_AT_ONCE]]
+            for _ in range(_RACES):
+                answer = await self._aws.dynamodb(
+                    "BatchGetItem", RequestItems={self._layout.jobs_table: {"Keys": wanted, **options}}
+                )
+                for item in answer["Responses"].get(self._layout.jobs_table, ()):
+                    found[item["job_id"]["S"]] = item
+                wanted = answer.get("UnprocessedKeys", {}).get(self._layout.jobs_table, {}).get("Keys", [])
+                if not wanted:
+                    break
+            else:
+                raise Unavailable("the jobs table answers only in part")
+        return found
+
+    async def marks(self, job_ids: Sequence[str], now: int) -> dict[str, Hashable]:
+        """Return what others may have changed of jobs, as it was a moment ago."""
+        items = await self.read_many(
+            job_ids,
+            ConsistentRead=False,
+            ProjectionExpression="job_id, #state, attempt, sequences, cancel_requested, watched_until",
+            ExpressionAttributeNames={"#state": "state"},
+        )
+        return {job_id: _mark(item, now) for job_id, item in items.items()}
+
+    async def note_watched(self, job_id: str, until: int) -> None:
+        """Say on a job that somebody looks at it; its life and its nonce stay as they are."""
+        with suppress(ConditionFailed):
+            await self._aws.dynamodb(
+                "UpdateItem",
+                TableName=self._layout.jobs_table,
+                Key={"job_id": text(job_id)},
+                **update_expression({"watched_until": number(until)}, conditions={"job_id": text(job_id)}),
+            )
+
+    async def revise(
+        self,
+        job_id: str,
+        change: Change,
+        *,
+        prepare: Callable[[bool], Awaitable[bool]] | None = None,
+    ) -> Row:
+        """Change a life by a rule of the lifecycle, whoever else does; return the row as it is then.
+
+        What the rule raises is raised; a rule that changes nothing writes nothing. A row that is remembered
+        saves the read, but all that it can lead to is a write that is refused if it was out of date: whatever
+        else follows from it is decided anew on a row that was read. `prepare` is done before each write, and
+        told whether the row was read; it says whether to go on, or to read the row.
+        """
+        row, was_read = self._remembered.get(job_id), False
+        for _ in range(_RACES):
+            if row is None:
+                row, was_read = await self.read(job_id), True
+            try:
+                life = change(row.life)
+            except AirunnerError:
+                if was_read:
+                    raise
+                row = None
+                continue
+            if life is row.life and was_read:
+                return row
+            if life is row.life or (prepare and not await prepare(was_read)):
+                row = None
+                continue
+            written, row = await self.write(row, life)
+            was_read = True
+            if written:
+                return row
+        raise Unavailable("too many others change this job")
+
+    async def write(self, row: Row, life: Lifecycle) -> tuple[bool, Row]:
+        """Write a life over the one that was read; if somebody was quicker, return the row as they left it.
+
+        Tell which of the two it was.
+        """
+        changes = life_changes(row.life, life) | _check_changes(row, life)
+        if life.result and not row.life.result:
+            changes |= await self._payloads.keep_result(row.job_id, life.attempt, life.result)
+        return await self.update(row.job_id, changes, {"nonce": text(row.nonce)})
+
+    async def update(
+        self, job_id: str, changes: Item, conditions: Mapping[str, Value | None]
+    ) -> tuple[bool, Row]:
+        """Write attributes on conditions, under a new nonce; tell whether it was done, and the row."""
+        nonce = text(secrets.token_hex(8))
+        try:
+            answer = await self._aws.dynamodb(
+                "UpdateItem",
+                TableName=self._layout.jobs_table,
+                Key={"job_id": text(job_id)},
+                ReturnValues="ALL_NEW",
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                **update_expression({**changes, "nonce": nonce}, conditions=conditions),
+            )
+        except ConditionFailed as refused:
+            if not refused.item:
+                raise JobNotFound from None
+            row = await self._payloads.with_result(row_from_item(refused.item))
+            return row.nonce == nonce["S"], self._remember(row)
+        return True, self._remember(await self._payloads.with_result(row_from_item(answer["Attributes"])))
+
+    def _remember(self, row: Row) -> Row:
+        """Keep the rows of running jobs at hand: their holders mostly come back to us."""
+        self._remembered.pop(row.job_id, None)
+        if row.life.state is JobState.RUNNING:
+            self._remembered[row.job_id] = row
+            if len(self._remembered) > _MOST_REMEMBERED:
+                self._remembered.popitem(last=False)
+        return row
+
+
+def _check_changes(row: Row, life: Lifecycle) -> Item:
+    """Return when the reconciler is to look at a job again, if a change of its life moves that."""
+    before = row.life
+    if life.state is JobState.RUNNING and life.visible_until < before.visible_until:
+        return check_of(row.queue, row.shard, life)
+    if (life.state, life.attempt, life.due_at) == (before.state, before.attempt, before.due_at):
+        return {}
+    return check_of(row.queue, row.shard, life)
+
+
+def _mark(item: Item, now: int) -> Hashable:
+    sequences = item.get("sequences", {"M": {}})["M"]
+    return (
+        item["state"]["N"],
+        number_at(item, "attempt"),
+        tuple(sorted((attempt, last["N"]) for attempt, last in sequences.items())),
+        bool(item.get("cancel_requested", {}).get("BOOL")),
+        number_at(item, "watched_until") > now,
+    )
+
+
+def check_of(queue: str, shard: int, life: Lifecycle) -> Item:
+    """Return the place of a job in the index of what is to be looked at, and when.
+
+    A job that is due is looked at when its message should long have come; one that is not, as soon as it is.
+    """
+    if life.state.terminal:
+        return {"check_key": text(f"purge#{shard}"), "check_at": number(life.finished_at)}
+    when = life.visible_until + CHECK_AFTER_MS
+    if life.state is JobState.SCHEDULED:
+        when = life.due_at if life.due_at > life.updated_at else life.updated_at + CHECK_AFTER_MS
+    return {"check_key": text(f"open#{queue}#{shard}"), "check_at": number(when)}

@@ -1,0 +1,244 @@
+"""The production store: SQS transports, DynamoDB is the truth, one row per job decides everything."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from airunner.domain import lifecycle
+from airunner.domain.clock import SystemClock
+from airunner.domain.errors import AirunnerError, Unavailable
+from airunner.stores.aws.claiming import SKEW_MS, Claimer
+from airunner.stores.aws.enqueueing import Enqueuer, queue_key
+from airunner.stores.aws.event_log import EventLog
+from airunner.stores.aws.follow_ups import FollowUps
+from airunner.stores.aws.holding import Holding
+from airunner.stores.aws.items import text, update_expression
+from airunner.stores.aws.keys import Keys
+from airunner.stores.aws.listing import Listing
+from airunner.stores.aws.messages import Messages
+from airunner.stores.aws.payloads import Payloads
+from airunner.stores.aws.receiving import Receiver
+from airunner.stores.aws.reconciling import Reconciler
+from airunner.stores.aws.rows import CHECK_AFTER_MS, Rows
+from airunner.stores.base import Capabilities
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from airunner.domain.clock import Clock
+    from airunner.domain.event import EncodedEvent
+    from airunner.domain.job import Job
+    from airunner.domain.lifecycle import Lifecycle
+    from airunner.stores.aws.connection import Aws
+    from airunner.stores.aws.layout import Layout
+    from airunner.stores.base import (
+        ApiKey,
+        AttemptKey,
+        Completion,
+        Demand,
+        Enqueued,
+        EventPage,
+        EventQuery,
+        JobPage,
+        JobQuery,
+        NewJob,
+        QueueStats,
+        Release,
+        Retention,
+        Upkeep,
+    )
+
+_EVENTS_KEPT_MS = 30 * 24 * 3600 * 1000
+
+
+class AwsStore:
+    """Implements JobStore on one set of queues and tables, beside any number of others that do the same.
+
+    Opens the connection that it is given, and closes it.
+    """
+
+    capabilities = Capabilities(
+        strict_fifo=False,
+        redelivery_slack_seconds=(CHECK_AFTER_MS + SKEW_MS) / 1000,
+        durable=True,
+        configured_queues=True,
+    )
+
+    def __init__(
+        self,
+        aws: Aws,
+        layout: Layout,
+        clock: Clock,
+        *,
+        events_kept_ms: int = _EVENTS_KEPT_MS,
+        glance_seconds: int = 1,
+    ) -> None:
+        self._clock = clock
+        self._layout = layout
+        self._aws = aws
+        self._follow_ups = FollowUps()
+        self._payloads = Payloads(aws, layout)
+        self._rows = rows = Rows(aws, layout, self._payloads)
+        self._log = EventLog(aws, layout, ttl_ms=events_kept_ms)
+        self._messages = Messages(aws, layout, self._follow_ups)
+        self._listing = Listing(aws, layout, rows=rows, payloads=self._payloads)
+        self._keys = Keys(aws, layout, rows)
+        self._holding = Holding(rows=rows, log=self._log, messages=self._messages)
+        self._enqueuer = Enqueuer(
+            aws,
+            layout,
+            rows=rows,
+            payloads=self._payloads,
+            messages=self._messages,
+            follow_ups=self._follow_ups,
+            count_scheduled=self._listing.count_scheduled,
+        )
+        claimer = Claimer(rows=rows, payloads=self._payloads, messages=self._messages, clock=clock)
+        self._receiver = Receiver(
+            messages=self._messages,
+            claimer=claimer,
+            rows=rows,
+            # Polls go by the real clock, whatever jobs go by.
+            patience=SystemClock(),
+            glance_seconds=glance_seconds,
+        )
+        self._reconciler = Reconciler(
+            aws, layout, rows=rows, payloads=self._payloads, log=self._log, messages=self._messages
+        )
+
+    async def open(self) -> None:
+        """Connect. Running jobs keep their visibility: other replicas were there for them."""
+        await self._aws.__aenter__()
+        try:
+            await self._messages.open()
+        except BaseException:
+            await self._aws.__aexit__(None, None, None)
+            raise
+
+    async def close(self) -> None:
+        """Let waiting dequeues go, finish what follows, and disconnect."""
+        await self._receiver.close()
+        await self._follow_ups.finish()
+        await self._aws.__aexit__(None, None, None)
+
+    async def check(self) -> None:
+        """Raise, naming what does not answer."""
+        problems = await self._aws.check(
+            jobs_table=self._layout.jobs_table,
+            events_table=self._layout.events_table,
+            queue_url=self._messages.url(next(iter(self._layout.queues))),
+        )
+        if problems:
+            raise Unavailable("; ".join(problems))
+
+    async def enqueue_jobs(
+        self, jobs: Sequence[NewJob], *, max_queued: int = 0
+    ) -> Sequence[Enqueued | AirunnerError]:
+        """Add jobs, each with its own outcome."""
+        return await self._enqueuer.enqueue(jobs, max_queued)
+
+    async def dequeue_jobs(self, demand: Demand) -> Sequence[Job]:
+        """Claim jobs, or wait for them. The order is that of SQS: about first in, first out."""
+        return await self._receiver.dequeue(demand)
+
+    async def withdraw(self, demand: Demand) -> None:
+        """Make a waiting dequeue answer with nothing, unless it was served already."""
+        self._receiver.withdraw(demand)
+
+    async def extend_job(self, key: AttemptKey, visibility_seconds: int, now: int) -> Lifecycle:
+        """Give the holder more time."""
+        return await self._holding.extend(key, visibility_seconds, now)
+
+    async def append_events(self, key: AttemptKey, events: Sequence[EncodedEvent], now: int) -> Lifecycle:
+        """Store the events that continue the attempt."""
+        return await self._holding.append(key, events, now)
+
+    async def complete_jobs(
+        self, completions: Sequence[Completion], now: int
+    ) -> Sequence[Lifecycle | AirunnerError]:
+        """End jobs, each with its own outcome; of one job in the order given."""
+        by_job: dict[str, list[int]] = {}
+        for place, completion in enumerate(completions):
+            by_job.setdefault(completion.key.job_id, []).append(place)
+        outcomes: dict[int, Lifecycle | AirunnerError] = {}
+
+        async def complete(places: list[int]) -> None:
+            for place in places:
+                try:
+                    outcomes[place] = await self._holding.complete(completions[place], now)
+                except AirunnerError as error:
+                    outcomes[place] = error
+
+        await asyncio.gather(*map(complete, by_job.values()))
+        return [outcomes[place] for place in range(len(completions))]
+
+    async def release_job(self, release: Release, now: int) -> Lifecycle:
+        """Give a job back."""
+        return await self._holding.release(release, now)
+
+    async def cancel_job(self, job_id: str, now: int) -> Job:
+        """Cancel a job."""
+
+        def cancelled(life: Lifecycle) -> Lifecycle:
+            return lifecycle.cancel(life, now=now)
+
+        return await self._payloads.job_of(await self._rows.revise(job_id, cancelled))
+
+    async def get_job(self, job_id: str) -> Job:
+        """Return a job, or raise JobNotFound."""
+        return await self._payloads.job_of(await self._rows.read(job_id))
+
+    async def list_jobs(self, query: JobQuery) -> JobPage:
+        """Return jobs, newest first."""
+        if query.queue:
+            self._messages.check_queue(query.queue)
+        return await self._listing.jobs(query)
+
+    async def list_queues(self) -> Sequence[QueueStats]:
+        """Return the queues that were used, by name."""
+        return await self._listing.queues()
+
+    async def set_paused(self, queue: str, *, paused: bool) -> None:
+        """Stop or allow claims from a queue, on every replica."""
+        self._messages.check_queue(queue)
+        await self._aws.dynamodb(
+            "UpdateItem",
+            TableName=self._layout.jobs_table,
+            Key={"job_id": text(queue_key(queue))},
+            **update_expression({"paused": {"BOOL": paused}}),
+        )
+        if not paused:
+            self._receiver.resume(queue)
+
+    async def read_events(self, query: EventQuery) -> EventPage:
+        """Return stored events after a position; the row is read before them, and says which exist."""
+        return await self._log.read(await self._rows.read(query.job_id), query, self._clock.now())
+
+    async def maintain(self, retention: Retention, now: int) -> Upkeep:
+        """Reconcile and purge, a bounded pass."""
+        return await self._reconciler.run(retention, now)
+
+    async def read_marks(self, job_ids: Sequence[str]) -> Mapping[str, Hashable]:
+        """Return what changes with what holders and watchers see; a hundred jobs in a call."""
+        return await self._rows.marks(job_ids, self._clock.now())
+
+    async def note_watched(self, job_ids: Sequence[str], until: int) -> None:
+        """Let every replica know that somebody looks at these jobs."""
+        await asyncio.gather(*(self._rows.note_watched(job_id, until) for job_id in job_ids))
+
+    async def add_key(self, key: ApiKey) -> None:
+        """Keep a new key."""
+        await self._keys.add(key)
+
+    async def find_key(self, key_id: str) -> ApiKey | None:
+        """Return a key, revoked or not."""
+        return await self._keys.find(key_id)
+
+    async def list_keys(self) -> Sequence[ApiKey]:
+        """Return all keys, oldest first."""
+        return await self._keys.list()
+
+    async def revoke_key(self, key_id: str, now: int) -> bool:
+        """End a key; tell whether it exists."""
+        return await self._keys.revoke(key_id, now)

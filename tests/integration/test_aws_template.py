@@ -1,0 +1,158 @@
+"""The template, deployed to an emulator over a socket, against what `provision` makes.
+
+The emulator drops parts of a stack without a word: those are compared in tests/unit/test_aws_template.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiobotocore.session import get_session
+
+from airunner.domain.clock import SystemClock
+from airunner.stores.aws.connection import Aws, AwsOptions
+from airunner.stores.aws.layout import Layout
+from airunner.stores.aws.provision import Change, provision
+from airunner.testing.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
+from tests.support.template import PATH
+
+pytest_plugins = ("tests.support.aws",)
+
+# What moto does not take from a stack, by the names that provisioning has for it.
+DROPPED = {
+    "SSESpecification",
+    "TimeToLiveSpecification",
+    "PointInTimeRecoverySpecification",
+    "PublicAccessBlockConfiguration",
+    "LifecycleConfiguration",
+}
+# What is different each time.
+PASSING = {
+    "CreatedTimestamp",
+    "LastModifiedTimestamp",
+    "CreationDateTime",
+    "LatestStreamLabel",
+    "LatestStreamArn",
+    "TableId",
+}
+
+
+@pytest.fixture
+async def account(emulator: EmulatorProcess) -> AsyncIterator[Aws]:
+    options = AwsOptions(
+        region=REGION, endpoint_url=emulator.url, access_key=ACCESS_KEY, secret_key=SECRET_KEY, attempts=1
+    )
+    async with Aws(options) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_provisioning_finds_nothing_to_mend_in_a_stack(
+    account: Aws, emulator: EmulatorProcess, aws_env: str, streams: bool
+) -> None:
+    layout = layout_of(aws_env, streams=streams)
+    await deploy(emulator, layout)
+    made = await provision(account, layout, SystemClock(), dry_run=True)
+    assert [each.name for each in made if each.change == Change.CREATED] == []
+    assert {detail for each in made for detail in each.details} <= DROPPED
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_stack_and_provisioning_make_the_same(
+    account: Aws, emulator: EmulatorProcess, aws_env: str, streams: bool
+) -> None:
+    by_stack, by_calls = layout_of(f"{aws_env}a", streams=streams), layout_of(f"{aws_env}b", streams=streams)
+    await deploy(emulator, by_stack)
+    await provision(account, by_calls, SystemClock())
+    for table in ("jobs_table", "events_table"):
+        stacked, called = [
+            await described(account, getattr(layout, table), layout.env) for layout in (by_stack, by_calls)
+        ]
+        assert called.pop("SSEDescription")["Status"] == "ENABLED"
+        assert stacked == called
+    for queue in ("default", "default-dlq", "priority", "priority-dlq"):
+        stacked, called = [await attributes(account, queue, layout.env) for layout in (by_stack, by_calls)]
+        assert stacked == called
+
+
+async def test_the_outputs_are_the_settings_of_a_server(
+    account: Aws, emulator: EmulatorProcess, aws_env: str
+) -> None:
+    layout = layout_of(aws_env)
+    outputs = await deploy(emulator, layout)
+    urls = dict(entry.split("=") for entry in outputs["QueueUrls"].split(","))
+    assert {name: url.rpartition("/")[2] for name, url in urls.items()} == {
+        "default": f"airunner-{aws_env}-default",
+        "priority": f"airunner-{aws_env}-priority",
+    }
+    assert outputs["JobsTableName"] == layout.jobs_table
+    assert outputs["EventsTableName"] == layout.events_table
+    assert outputs["BucketName"] == layout.bucket
+
+
+async def test_without_a_bucket_there_is_none(account: Aws, emulator: EmulatorProcess, aws_env: str) -> None:
+    before = await account.s3("ListBuckets")
+    outputs = await deploy(emulator, layout_of(aws_env, bucket=""))
+    after = await account.s3("ListBuckets")
+    assert "BucketName" not in outputs
+    assert after["Buckets"] == before["Buckets"]
+
+
+def layout_of(env: str, *, streams: bool = False, bucket: str | None = None) -> Layout:
+    return Layout(
+        env=env,
+        queues={"default": "", "priority": ""},
+        jobs_table=f"jobs_{env}",
+        events_table=f"events_{env}",
+        bucket=f"payloads-{env}" if bucket is None else bucket,
+        streams=streams,
+    )
+
+
+async def deploy(emulator: EmulatorProcess, layout: Layout) -> dict[str, str]:
+    """Make the stack and return its outputs."""
+    parameters = {
+        "Env": layout.env,
+        "JobsTableName": layout.jobs_table,
+        "EventsTableName": layout.events_table,
+        "BucketName": layout.bucket,
+        "Streams": str(layout.streams).lower(),
+    }
+    entries: Any = [{"ParameterKey": name, "ParameterValue": value} for name, value in parameters.items()]
+    async with get_session().create_client(
+        "cloudformation",
+        region_name=REGION,
+        endpoint_url=emulator.url,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+    ) as formation:
+        await formation.create_stack(
+            StackName=f"airunner-{layout.env}",
+            TemplateBody=PATH.read_text(),
+            Parameters=entries,
+            Capabilities=["CAPABILITY_IAM"],
+        )
+        stack = (await formation.describe_stacks(StackName=f"airunner-{layout.env}"))["Stacks"][0]
+    assert stack["StackStatus"] == "CREATE_COMPLETE"
+    return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
+
+
+async def described(account: Aws, table: str, env: str) -> dict[str, Any]:
+    reply = await account.dynamodb("DescribeTable", TableName=table)
+    return _comparable(reply["Table"], env)
+
+
+async def attributes(account: Aws, queue: str, env: str) -> dict[str, Any]:
+    url = (await account.sqs("GetQueueUrl", QueueName=f"airunner-{env}-{queue}"))["QueueUrl"]
+    reply = await account.sqs("GetQueueAttributes", QueueUrl=url, AttributeNames=["All"])
+    found = _comparable(reply["Attributes"], env)
+    return found | ({"RedrivePolicy": json.loads(found["RedrivePolicy"])} if "RedrivePolicy" in found else {})
+
+
+def _comparable(found: dict[str, Any], env: str) -> dict[str, Any]:
+    kept = {name: value for name, value in found.items() if name not in PASSING}
+    comparable: dict[str, Any] = json.loads(json.dumps(kept, default=str).replace(env, "ENV"))
+    return comparable

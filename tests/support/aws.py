@@ -1,0 +1,97 @@
+"""AWS for tests: one emulator for each test process, a proxy and names of its own for each test."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+from airunner.testing.aws.dynalite import DynaliteProcess
+from airunner.testing.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorFailed, EmulatorProcess
+from airunner.testing.aws.strict import StrictAws, StrictProxy
+
+if TYPE_CHECKING:
+    from aiobotocore.session import AioSession
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def emulator() -> Iterator[EmulatorProcess]:
+    """One for each process of the tests; what the tests leave in it differs by `aws_env`."""
+    with EmulatorProcess() as running:
+        yield running
+
+
+@pytest.fixture
+def aws_env() -> str:
+    """The name of an environment that no other test has: part of the names of tables, queues and buckets."""
+    return f"t{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def strict_aws(emulator: EmulatorProcess) -> StrictAws:
+    """The rules of AWS over the emulator: `async with strict_aws.proxy()` is one more replica's way to it."""
+    return StrictAws(emulator.url, lambda: time.monotonic() + emulator.ahead_seconds)
+
+
+@pytest.fixture
+async def aws(strict_aws: StrictAws) -> AsyncIterator[StrictProxy]:
+    """A strict proxy before the emulator: what the code under test shall take for AWS, at `aws.url`.
+
+    `aws.faults` lets calls go wrong, `aws.counts` says what was asked.
+    """
+    async with strict_aws.proxy() as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def dynalite() -> Iterator[DynaliteProcess]:
+    """The second opinion on DynamoDB; tests that want it are skipped where it cannot be had."""
+    process = DynaliteProcess(ROOT / ".tools" / "dynalite")
+    try:
+        process.start()
+    except EmulatorFailed as error:
+        pytest.skip(str(error))
+    yield process
+    process.stop()
+
+
+def client(
+    service: Literal["dynamodb", "sqs", "s3"], url: str, *, read_timeout: float = 60
+) -> AbstractAsyncContextManager[Any]:
+    """Return a plain SDK client of the endpoint. It tries once: tests see each answer as it came."""
+    # Late, since this module is a plug-in of all tests and the SDK takes its time.
+    from aiobotocore.config import AioConfig
+
+    return _session().create_client(
+        service,
+        region_name=REGION,
+        endpoint_url=url,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+        config=AioConfig(
+            retries={"total_max_attempts": 1}, read_timeout=read_timeout, s3={"addressing_style": "path"}
+        ),
+    )
+
+
+@asynccontextmanager
+async def clients(url: str) -> AsyncIterator[tuple[Any, Any]]:
+    """Open clients of DynamoDB and SQS."""
+    async with client("dynamodb", url) as dynamodb, client("sqs", url) as sqs:
+        yield dynamodb, sqs
+
+
+@cache
+def _session() -> AioSession:
+    """One for all clients: reading what it knows of a service takes longer than most tests."""
+    from aiobotocore.session import get_session
+
+    return get_session()

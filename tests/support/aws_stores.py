@@ -1,0 +1,47 @@
+"""AwsStores on the emulator: fresh tables and queues, made the quick way, for each test."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from airunner.domain.clock import Clock
+from airunner.stores.aws import layout as shapes
+from airunner.stores.aws.connection import Aws, AwsOptions
+from airunner.stores.aws.layout import Layout
+from airunner.stores.aws.store import AwsStore
+from airunner.testing.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY
+
+QUEUES = ("builds", "other", "one", "two", "three", "third", "high", "low")
+# Names that only occur: one queue serves them all. SQS has no room for the long one behind our prefix.
+_MORE_NAMES = ("none", "q", "q" * 80, *(f"q{number}" for number in range(20)))
+
+
+def options_of(url: str) -> AwsOptions:
+    return AwsOptions(region=REGION, endpoint_url=url, access_key=ACCESS_KEY, secret_key=SECRET_KEY)
+
+
+async def make_resources(url: str, env: str, *, bucket: bool = False) -> Layout:
+    """Make tables and queues of one environment, without the redrive that no test of a store needs."""
+    layout = Layout(
+        env=env,
+        jobs_table=f"{env}_jobs",
+        events_table=f"{env}_events",
+        bucket=f"{env}-payloads" if bucket else "",
+        listing_shards=2,
+    )
+    async with Aws(options_of(url)) as aws:
+        await asyncio.gather(*(aws.dynamodb("CreateTable", **table) for table in shapes.tables(layout)))
+        made = await asyncio.gather(
+            *(aws.sqs("CreateQueue", QueueName=layout.queue_name(queue)) for queue in (*QUEUES, "more"))
+        )
+        if bucket:
+            place = {"LocationConstraint": REGION}
+            await aws.s3("CreateBucket", Bucket=layout.bucket, CreateBucketConfiguration=place)
+    urls = [answer["QueueUrl"] for answer in made]
+    queues = dict(zip(QUEUES, urls, strict=False)) | dict.fromkeys(_MORE_NAMES, urls[-1])
+    return replace(layout, queues=queues)
+
+
+def make_store(url: str, layout: Layout, clock: Clock) -> AwsStore:
+    return AwsStore(Aws(options_of(url)), layout, clock, glance_seconds=0)

@@ -1,0 +1,182 @@
+"""The one table of AWS errors: what each is counted as, whether it is tried again, what callers are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import aiohttp
+import pytest
+from botocore import exceptions as boto
+from botocore.parsers import ResponseParserError
+
+from airunner.domain.errors import AirunnerError, InternalError, ResourceExhausted, Unavailable
+from airunner.stores.aws.connection import AwsOptions
+from airunner.stores.aws.errors import (
+    ConditionFailed,
+    Failure,
+    Kind,
+    Reason,
+    Refused,
+    TransactionCancelled,
+    read_error,
+)
+
+HELD = {"job_id": {"S": "j1"}}
+
+
+def client_error(code: str, status: int = 400, **more: Any) -> boto.ClientError:
+    reply: Any = {
+        "Error": {"Code": code, "Message": "quotes an item"},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+        **more,
+    }
+    return boto.ClientError(reply, "UpdateItem")
+
+
+def cancelled(*codes: str) -> boto.ClientError:
+    reasons = [{"Code": code, **({"Item": HELD} if code != "None" else {})} for code in codes]
+    return client_error("TransactionCanceledException", CancellationReasons=reasons)
+
+
+def failure_of(error: Exception) -> Failure:
+    found = read_error(error)
+    assert isinstance(found, Failure)
+    return found
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        client_error("ProvisionedThroughputExceededException"),
+        client_error("ThrottlingException"),
+        client_error("RequestLimitExceeded"),
+        client_error("TransactionInProgressException"),
+        client_error("OverLimit", 403),
+        client_error("AWS.SimpleQueueService.RequestThrottled", 403),
+        client_error("com.amazonaws.sqs#RequestThrottled"),
+        client_error("SlowDown", 503),
+        client_error("NeverHeardOf", 429),
+        cancelled("None", "ThrottlingError"),
+        cancelled("TransactionConflict", "ProvisionedThroughputExceeded"),
+    ],
+    ids=repr,
+)
+def test_throttling_passes(error: Exception) -> None:
+    assert_verdict(failure_of(error), Kind.THROTTLED, ResourceExhausted, "throttled")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        client_error("InternalServerError", 500),
+        client_error("NeverHeardOf", 502),
+        client_error("", 503),
+        client_error("RequestTimeout"),
+        client_error("TransactionConflictException"),
+        cancelled("None", "TransactionConflict"),
+        boto.EndpointConnectionError(endpoint_url="http://x"),
+        boto.ConnectionClosedError(endpoint_url="http://x"),
+        boto.HTTPClientError(error=OSError()),
+        boto.CredentialRetrievalError(provider="x", error_msg="x"),
+        boto.IncompleteReadError(actual_bytes=1, expected_bytes=2),
+        ResponseParserError("no JSON"),
+        aiohttp.ClientPayloadError(),
+        ConnectionResetError(),
+    ],
+    ids=repr,
+)
+def test_what_is_away_comes_back(error: Exception) -> None:
+    assert_verdict(failure_of(error), Kind.AWAY, Unavailable, "error")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TimeoutError(),
+        boto.ReadTimeoutError(endpoint_url="http://x"),
+        boto.ConnectTimeoutError(endpoint_url="http://x"),
+        aiohttp.ServerTimeoutError(),
+    ],
+    ids=repr,
+)
+def test_time_runs_out(error: Exception) -> None:
+    assert_verdict(failure_of(error), Kind.TIMED_OUT, Unavailable, "timeout")
+
+
+def assert_verdict(failure: Failure, kind: Kind, told: type[AirunnerError], outcome: str) -> None:
+    assert failure.kind is kind
+    assert failure.kind.may_pass
+    assert type(failure.verdict()) is told
+    assert failure.kind.outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (client_error("ValidationException"), "ValidationException"),
+        (client_error("AccessDeniedException"), "AccessDeniedException"),
+        (client_error("ResourceNotFoundException"), "ResourceNotFoundException"),
+        (client_error("AWS.SimpleQueueService.NonExistentQueue"), "NonExistentQueue"),
+        (client_error("NoSuchKey", 404), "NoSuchKey"),
+        (client_error("NeverHeardOf"), "NeverHeardOf"),
+        (boto.NoCredentialsError(), "NoCredentialsError"),
+        (boto.ParamValidationError(report="quotes an item"), "ParamValidationError"),
+        (KeyError("quotes an item"), "KeyError"),
+    ],
+    ids=repr,
+)
+def test_everything_else_is_our_fault_and_final(error: Exception, code: str) -> None:
+    failure = failure_of(error)
+    verdict = failure.verdict()
+    assert failure == Failure(Kind.FAULT, code)
+    assert (failure.kind.may_pass, failure.kind.outcome) == (False, "error")
+    assert isinstance(verdict, Refused)
+    assert (verdict.code, verdict.text) == (code, InternalError().text)
+
+
+def test_a_failed_condition_carries_what_stood_there() -> None:
+    found = read_error(client_error("ConditionalCheckFailedException", Item=HELD))
+    assert isinstance(found, ConditionFailed)
+    assert found.item == HELD
+
+
+def test_a_failed_condition_on_nothing_carries_nothing() -> None:
+    found = read_error(client_error("ConditionalCheckFailedException"))
+    assert isinstance(found, ConditionFailed)
+    assert found.item is None
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        ("None", "ConditionalCheckFailed"),
+        ("ConditionalCheckFailed", "TransactionConflict"),
+        ("ValidationError",),
+    ],
+)
+def test_a_cancelled_transaction_has_a_reason_for_each_action(codes: tuple[str, ...]) -> None:
+    found = read_error(cancelled(*codes))
+    assert isinstance(found, TransactionCancelled)
+    assert found.reasons == [Reason(code, HELD if code != "None" else None) for code in codes]
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (Failure(Kind.THROTTLED, "ThrottlingException"), "is too busy"),
+        (Failure(Kind.AWAY, "EndpointConnectionError"), "does not answer"),
+        (Failure(Kind.TIMED_OUT, "TimeoutError"), "does not answer"),
+        (Failure(Kind.FAULT, "ResourceNotFoundException"), "does not exist"),
+        (Failure(Kind.FAULT, "QueueDoesNotExist"), "does not exist"),
+        (Failure(Kind.FAULT, "AccessDenied"), "may not be used by us"),
+        (Failure(Kind.FAULT, "NoCredentialsError"), "cannot be asked: there are no credentials"),
+        (Failure(Kind.FAULT, "NeverHeardOf"), "fails: NeverHeardOf"),
+    ],
+    ids=repr,
+)
+def test_failures_in_words(failure: Failure, words: str) -> None:
+    assert failure.in_words == words
+
+
+def test_options_do_not_show_the_secret() -> None:
+    assert "sesame" not in repr(AwsOptions(region="eu-west-1", access_key="k", secret_key="sesame"))

@@ -1,0 +1,258 @@
+"""The template by itself: linted, equal to `layout` where the emulator cannot tell, and no right too many."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.session import get_session
+
+from airunner.stores.aws import layout as definitions
+from airunner.stores.aws.layout import Layout
+from tests.support.template import PATH, load_template, resources
+
+STORE = Path(__file__).parents[2] / "src" / "airunner" / "stores" / "aws"
+TABLES = resources("AWS::DynamoDB::Table")
+QUEUES = {name: each for name, each in resources("AWS::SQS::Queue").items() if "RedrivePolicy" in each}
+ALARMS = resources("AWS::CloudWatch::Alarm")
+POLICIES = resources("AWS::IAM::ManagedPolicy")
+SERVER_POLICIES = ("ServerPolicy", "ServerPayloadsPolicy")
+
+# Operations whose right has another name; those of a transaction are the rights of its actions.
+RIGHTS = {
+    "ChangeMessageVisibilityBatch": "ChangeMessageVisibility",
+    "DeleteMessageBatch": "DeleteMessage",
+    "DeleteObjects": "DeleteObject",
+    "HeadBucket": "ListBucket",
+    "HeadObject": "GetObject",
+    "ListObjectsV2": "ListBucket",
+    "SendMessageBatch": "SendMessage",
+}
+ACTIONS = {
+    "Put": "PutItem",
+    "Update": "UpdateItem",
+    "Delete": "DeleteItem",
+    "ConditionCheck": "ConditionCheckItem",
+}
+
+
+def test_the_linter_has_nothing_to_say() -> None:
+    lint = [
+        str(Path(sys.executable).with_name("cfn-lint")),
+        "--non-zero-exit-code",
+        "informational",
+        "--regions",
+    ]
+    found = subprocess.run(
+        [*lint, "eu-west-1", "us-east-1", "--", str(PATH)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (found.returncode, found.stdout + found.stderr) == (0, "")
+
+
+# Equal to the layout, as far as the emulator drops it
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_tables_are_encrypted_expire_and_can_be_recovered(table: str) -> None:
+    properties, wanted = TABLES[table], definitions.jobs_table(Layout())
+    encryption = properties["SSESpecification"]
+    assert {"Enabled": encryption["SSEEnabled"], "SSEType": encryption["SSEType"]} == wanted[
+        "SSESpecification"
+    ]
+    for name, arguments in (
+        ("TimeToLiveSpecification", definitions.time_to_live("any")),
+        ("PointInTimeRecoverySpecification", definitions.point_in_time_recovery("any")),
+    ):
+        assert properties[name] == arguments[name]
+
+
+def test_the_bucket_is_that_of_the_layout() -> None:
+    (bucket,) = resources("AWS::S3::Bucket").values()
+    (encryption,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    (wanted,) = definitions.bucket_encryption()["Rules"]
+    assert encryption["ServerSideEncryptionByDefault"] == wanted["ApplyServerSideEncryptionByDefault"]
+    assert bucket["PublicAccessBlockConfiguration"] == definitions.public_access_block()
+    (rule,), (expiry,) = bucket["LifecycleConfiguration"]["Rules"], definitions.lifecycle()["Rules"]
+    assert rule == {
+        "Id": expiry["ID"],
+        "Status": expiry["Status"],
+        "Prefix": expiry["Filter"]["Prefix"],
+        "ExpirationInDays": expiry["Expiration"]["Days"],
+    }
+
+
+def test_data_outlives_the_stack() -> None:
+    kinds = {"AWS::DynamoDB::Table", "AWS::S3::Bucket"}
+    kept = [each for each in load_template()["Resources"].values() if each["Type"] in kinds]
+    assert len(kept) == 3
+    assert {each["DeletionPolicy"] for each in kept} == {"Retain"}
+    assert {each["UpdateReplacePolicy"] for each in kept} == {"Retain"}
+
+
+# Alarms
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_every_queue_has_its_alarms(queue: str) -> None:
+    dead_letters = QUEUES[queue]["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"].removesuffix(".Arn")
+    watched = {watched_by(alarm): alarm for alarm in ALARMS.values() if "MetricName" in alarm}
+    grave = watched["ApproximateNumberOfMessagesVisible", f"{dead_letters}.QueueName"]
+    assert (grave["ComparisonOperator"], grave["Threshold"]) == ("GreaterThanThreshold", 0)
+    depth = watched["ApproximateNumberOfMessagesVisible", f"{queue}.QueueName"]
+    assert depth["Threshold"] == {"Ref": "QueueDepthAlarm"}
+    age = watched["ApproximateAgeOfOldestMessage", f"{queue}.QueueName"]
+    assert age["Threshold"] == {"Ref": "QueueAgeAlarmSeconds"}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_has_alarms_for_throttles_and_errors(table: str) -> None:
+    metrics = {metric for alarm in ALARMS.values() if "Metrics" in alarm for metric in metrics_of(alarm)}
+    indexes = [index["IndexName"] for index in TABLES[table].get("GlobalSecondaryIndexes", [])]
+    for kind in ("ReadThrottleEvents", "WriteThrottleEvents"):
+        assert {(kind, table, index) for index in ["", *indexes]} <= metrics
+    assert {operation for kind, name, operation in metrics if (kind, name) == ("SystemErrors", table)}
+
+
+def test_errors_are_counted_for_every_operation_of_the_store() -> None:
+    metrics = {metric for alarm in ALARMS.values() if "Metrics" in alarm for metric in metrics_of(alarm)}
+    counted = {operation for kind, _, operation in metrics if kind == "SystemErrors"}
+    assert counted == {operation for service, operation in operations() if service == "dynamodb"}
+
+
+def test_every_alarm_is_told_to_the_topic_and_calm_without_data() -> None:
+    told = {"Fn::If": ["HasTopic", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]}
+    for alarm in ALARMS.values():
+        assert alarm["AlarmActions"] == told
+        assert alarm["TreatMissingData"] == "notBreaching"
+        for metric in alarm.get("Metrics", []):
+            assert metric.get("ReturnData", True) == ("Expression" in metric)
+
+
+# Rights
+
+
+def test_servers_may_do_exactly_what_the_store_calls() -> None:
+    allowed = {
+        action for name in SERVER_POLICIES for each in statements(name) for action in listed(each["Action"])
+    }
+    assert allowed == set(needed_rights())
+
+
+def test_servers_reach_exactly_our_own_resources() -> None:
+    reached = [
+        target for name in SERVER_POLICIES for each in statements(name) for target in listed(each["Resource"])
+    ]
+    assert sorted(map(plain, reached)) == sorted(
+        [
+            "JobsTable.Arn",
+            *(f"${{JobsTable.Arn}}/index/{index}" for index in ("listing", "checks")),
+            "EventsTable.Arn",
+            *(f"{queue}.Arn" for queue in QUEUES),
+            "${Payloads.Arn}/jobs/*",
+        ]
+    )
+
+
+def test_the_stream_is_for_servers_that_use_it() -> None:
+    assert load_template()["Resources"]["ServerStreamPolicy"]["Condition"] == "HasStreams"
+    (statement,) = statements("ServerStreamPolicy")
+    assert plain(statement["Resource"]) == "EventsTable.StreamArn"
+
+
+def test_runners_may_not_touch_queues_tables_or_payloads() -> None:
+    actions = {action for each in statements("RunnerPolicy") for action in listed(each["Action"])}
+    assert actions == {"ssm:GetParameter", "logs:CreateLogStream", "logs:PutLogEvents"}
+
+
+def test_no_right_is_for_everything() -> None:
+    for name in POLICIES:
+        for statement in statements(name):
+            assert statement["Effect"] == "Allow"
+            assert not [action for action in listed(statement["Action"]) if "*" in action]
+            assert "*" not in map(plain, listed(statement["Resource"]))
+
+
+def test_every_queue_is_in_the_output() -> None:
+    urls = load_template()["Outputs"]["QueueUrls"]["Value"]["Fn::Sub"]
+    named = dict(entry.split("=") for entry in urls.split(","))
+    assert named == {
+        properties["QueueName"]["Fn::Sub"].removeprefix("airunner-${Env}-"): f"${{{queue}}}"
+        for queue, properties in QUEUES.items()
+    }
+
+
+def test_the_reading_of_operations_sees_the_store() -> None:
+    assert ("sqs", "ReceiveMessage") in operations()
+    assert ("dynamodb", "TransactWriteItems") in operations()
+
+
+def needed_rights() -> Iterator[str]:
+    for service, operation in operations():
+        if operation == "TransactWriteItems":
+            yield from (f"dynamodb:{ACTIONS[action]}" for action in transaction_actions())
+        else:
+            yield f"{service}:{RIGHTS.get(operation, operation)}"
+
+
+def operations() -> set[tuple[str, str]]:
+    """The operations that the store names as arguments; provisioning is an operator's work, not its."""
+    services = ("dynamodb", "sqs", "s3")
+    known = {name: set(get_session().get_service_model(name).operation_names) for name in services}
+    said = {value for tree in sources() for value in arguments(tree)}
+    return {(service, name) for service in services for name in said & known[service]}
+
+
+def transaction_actions() -> set[str]:
+    nodes = [node for tree in sources() for node in ast.walk(tree) if isinstance(node, ast.Dict)]
+    keys = {key.value for node in nodes for key in node.keys if isinstance(key, ast.Constant)}
+    return {action for action in ACTIONS if action in keys}
+
+
+def sources() -> list[ast.Module]:
+    return [ast.parse(file.read_text()) for file in sorted(STORE.glob("*.py"))]
+
+
+def arguments(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield from (
+                arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+            )
+
+
+def watched_by(alarm: dict[str, Any]) -> tuple[str, str]:
+    (dimension,) = alarm["Dimensions"]
+    return alarm["MetricName"], dimension["Value"]["Fn::GetAtt"]
+
+
+def metrics_of(alarm: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Name, table, and the operation or index, of each metric that an alarm adds up."""
+    for entry in alarm["Metrics"]:
+        if "MetricStat" in entry:
+            metric = entry["MetricStat"]["Metric"]
+            by_name = {dimension["Name"]: dimension["Value"] for dimension in metric["Dimensions"]}
+            table = by_name.pop("TableName")["Ref"]
+            yield metric["MetricName"], table, next(iter(by_name.values()), "")
+
+
+def statements(policy: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = POLICIES[policy]["PolicyDocument"]["Statement"]
+    return found
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def plain(value: Any) -> str:
+    """The text of a reference."""
+    return str(next(iter(value.values()))) if isinstance(value, dict) else str(value)

@@ -1,0 +1,125 @@
+"""The units and environment files of infra/: valid, hardened, and in words that the settings know."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from airunner.cli.main import build_app
+from airunner.config import load_settings
+from airunner.config.layers import known_variables
+
+INFRA = Path(__file__).parents[2] / "infra"
+UNITS = sorted((INFRA / "systemd").glob("*.service"))
+EXAMPLES = sorted((INFRA / "env").glob("*.env.example"))
+VARIABLE = re.compile(r"^(?:# |Environment=)?([A-Z][A-Z0-9_]+)=(.*)$", re.MULTILINE)
+STOP_SLACK_SECONDS = 10
+
+
+def name_of(path: Path) -> str:
+    return path.name
+
+
+def test_there_is_one_of_each_for_server_and_worker() -> None:
+    assert [unit.name for unit in UNITS] == ["airunner-server.service", "airunner-worker.service"]
+    assert [example.name for example in EXAMPLES] == ["server.env.example", "worker.env.example"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
+@pytest.mark.parametrize("unit", UNITS, ids=name_of)
+def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
+    copy = tmp_path / unit.name
+    # The program must exist where the unit says, and here it is elsewhere.
+    copy.write_text(unit.read_text().replace("/opt/airunner/bin/airunner", sys.executable))
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", copy],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (checked.returncode, about(unit, checked.stderr)) == (0, [])
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=name_of)
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("NoNewPrivileges", "true"),
+        ("CapabilityBoundingSet", ""),
+        ("ProtectSystem", "strict"),
+        ("ProtectHome", "true"),
+        ("PrivateTmp", "true"),
+        ("RestrictSUIDSGID", "true"),
+        ("Restart", "always"),
+        ("UMask", "0077"),
+    ],
+)
+def test_units_are_hardened_and_restart(unit: Path, key: str, value: str) -> None:
+    assert service_of(unit)[key] == value
+
+
+def test_jobs_run_as_another_user_than_the_server() -> None:
+    users = [service_of(unit)["User"] for unit in UNITS]
+    assert users == ["airunner", "airunner-jobs"]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=name_of)
+def test_units_start_commands_that_exist(unit: Path) -> None:
+    program, command, *_ = service_of(unit)["ExecStart"].split()
+    assert Path(program).name == "airunner"
+    assert command in list(build_app())
+    assert command in unit.name
+
+
+def test_a_stop_may_take_longer_than_the_grace_of_what_it_stops(tmp_path: Path) -> None:
+    server = load_settings(environ=variables_of("server"), cwd=tmp_path).settings
+    worker = load_settings(environ=variables_of("worker"), cwd=tmp_path).settings.worker
+    server_unit, worker_unit = map(service_of, UNITS)
+    assert int(server_unit["TimeoutStopSec"]) > server.limits.shutdown_grace_seconds + STOP_SLACK_SECONDS
+    longest = worker.drain_seconds + worker.grace_seconds + STOP_SLACK_SECONDS
+    assert int(worker_unit["TimeoutStopSec"]) > longest
+    assert worker_unit["KillMode"] == "mixed"
+
+
+@pytest.mark.parametrize("file", [*UNITS, *EXAMPLES], ids=name_of)
+def test_every_variable_is_one_that_the_settings_know(file: Path) -> None:
+    named = [name for name, _ in VARIABLE.findall(file.read_text())]
+    assert named
+    assert [name for name in named if name not in known_variables()] == []
+
+
+def test_the_example_of_the_server_is_a_server_on_aws(tmp_path: Path) -> None:
+    loaded = load_settings(environ=variables_of("server"), cwd=tmp_path)
+    assert loaded.unknown_variables == ()
+    assert loaded.settings.store.type == "sqs"
+    assert list(loaded.settings.store.sqs.queues) == ["default", "priority"]
+    assert loaded.settings.store.s3.bucket
+    assert loaded.settings.token_keys
+
+
+def test_the_example_of_the_worker_needs_nothing_of_aws(tmp_path: Path) -> None:
+    settings = load_settings(environ=variables_of("worker"), cwd=tmp_path).settings
+    assert len(settings.client.server) == 2
+    assert settings.client.api_key is not None
+    assert not [name for name in variables_of("worker") if "STORE" in name or "AWS" in name]
+
+
+def variables_of(example: str) -> dict[str, str]:
+    """What an example sets, the lines that are commented out included."""
+    return dict(VARIABLE.findall((INFRA / "env" / f"{example}.env.example").read_text()))
+
+
+def service_of(unit: Path) -> dict[str, str]:
+    section = unit.read_text().partition("[Service]\n")[2].partition("\n[")[0]
+    return dict(re.findall(r"^(\w+)=(.*)$", section, re.MULTILINE))
+
+
+def about(unit: Path, said: str) -> list[str]:
+    """What is said of this unit; a machine may have others with faults."""
+    return [line for line in said.splitlines() if unit.name in line]
