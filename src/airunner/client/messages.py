@@ -9,6 +9,7 @@ from airunner.codec.events import event_to_packed_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import instant
 from airunner.codec.jobs import (
+    JobReader,
     enum_from_pb,
     execution_to_pb,
     job_from_pb,
@@ -93,9 +94,31 @@ def update_to_pb(request: UpdateRequest) -> pb.UpdateJobRequest:
     )
 
 
+class CompletionWriter:
+    """Writes the completions of one call. Those that share a result and events are alike but for their job.
+
+    They are told apart by identity, so the requests must outlive the writer.
+    """
+
+    def __init__(self) -> None:
+        self._alike: dict[tuple[int, int], pb.CompleteJobRequest] = {}
+
+    def write(self, request: CompleteRequest) -> pb.CompleteJobRequest:
+        """Return the message of a completion."""
+        kind = id(request.result), id(request.events)
+        alike = self._alike.get(kind)
+        if alike is None:
+            message = self._alike[kind] = _complete_to_pb(request)
+            return message
+        message = pb.CompleteJobRequest()
+        message.CopyFrom(alike)
+        message.task_token = request.task_token
+        message.job_result.job_id = request.job_id
+        return message
+
+
 @refusing
-def complete_to_pb(request: CompleteRequest) -> pb.CompleteJobRequest:
-    """Return the message of a completion."""
+def _complete_to_pb(request: CompleteRequest) -> pb.CompleteJobRequest:
     return pb.CompleteJobRequest(
         task_token=request.task_token,
         job_result=result_to_pb(request.result, request.job_id),
@@ -122,9 +145,9 @@ def publish_to_pb(task_token: str, events: Sequence[Event]) -> pb.PublishJobEven
 
 
 @refusing
-def get_to_pb(job_id: str, wait_seconds: int) -> pb.GetJobRequest:
+def get_to_pb(job_id: str, wait_seconds: int, *, want_payload_urls: bool = False) -> pb.GetJobRequest:
     """Return the message that asks for a job."""
-    return pb.GetJobRequest(job_id=job_id, wait_seconds=wait_seconds)
+    return pb.GetJobRequest(job_id=job_id, wait_seconds=wait_seconds, want_payload_urls=want_payload_urls)
 
 
 @refusing
@@ -175,9 +198,10 @@ def complete_outcome(message: pb.CompleteJobOutcome) -> JobState | AirunnerError
     return state_from_pb(message.completed.state)
 
 
-def dequeued_from_pb(message: pb.DequeueJobResponse) -> DequeuedJob:
-    """Return a job in a worker's hands."""
-    return DequeuedJob(job=job_from_pb(message.job), task_token=message.task_token)
+def dequeued_from_pb(reply: pb.DequeueJobsResponse) -> list[DequeuedJob]:
+    """Return jobs in a worker's hands. The reply is used up."""
+    reader = JobReader()
+    return [DequeuedJob(job=reader.read(held.job), task_token=held.task_token) for held in reply.jobs]
 
 
 def held_from_pb(message: pb.UpdateJobResponse) -> HeldJob:

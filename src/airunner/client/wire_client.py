@@ -115,7 +115,7 @@ class WireClient:
             wait_seconds=wait_seconds,
             undo=self._hand_back,
         )
-        return [messages.dequeued_from_pb(job) for job in reply.jobs]
+        return messages.dequeued_from_pb(reply)
 
     async def update_job(self, request: UpdateRequest) -> HeldJob:
         """Extend the visibility of a held job; with `wait_seconds`, also wait for news."""
@@ -126,16 +126,20 @@ class WireClient:
 
     async def complete_jobs(self, requests: Sequence[CompleteRequest]) -> Sequence[JobState | AirunnerError]:
         """End held jobs, each with its own outcome."""
-        return await each(requests, messages.complete_to_pb, self._complete_one, self._complete_many)
+        write = messages.CompletionWriter().write
+        return await each(requests, write, self._complete_one, self._complete_many)
 
     async def release_job(self, request: ReleaseRequest) -> JobState:
         """Give a held job back."""
         reply = await self._jobs.call(JobServiceClient.release_job, messages.release_to_pb(request))
         return messages.state_from_pb(reply.state)
 
-    async def get_job(self, job_id: str, *, wait_seconds: int = 0) -> Job:
-        """Return a job; with wait_seconds, at its end or as it is by then."""
-        request = messages.get_to_pb(job_id, wait_seconds)
+    async def get_job(self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False) -> Job:
+        """Return a job; with wait_seconds, at its end or as it is by then.
+
+        With `want_payload_urls` and where the server keeps its payloads apart, also where these can be read.
+        """
+        request = messages.get_to_pb(job_id, wait_seconds, want_payload_urls=want_payload_urls)
         reply = await self._jobs.call(JobServiceClient.get_job, request, wait_seconds=wait_seconds)
         return job_from_pb(reply.job)
 

@@ -163,7 +163,7 @@ def read_result(message: pb.JobResult) -> tuple[JobResult, bytes]:
 
 def job_to_pb(job: Job) -> pb.Job:
     """Return the message of a job."""
-    message = pb.Job()
+    message = pb.Job(job_params_url=job.params_url, result_url=job.result_url)
     JobWriter().write(message, job)
     return message
 
@@ -206,6 +206,8 @@ def job_from_pb(message: pb.Job) -> Job:
         request_id=message.request_id,
         principal="",
         retried_from=message.retried_from,
+        params_url=message.job_params_url,
+        result_url=message.result_url,
         life=Lifecycle(
             max_attempts=message.max_attempts,
             due_at=instant(message.due_at, "due_at"),
@@ -223,6 +225,38 @@ def job_from_pb(message: pb.Job) -> Job:
             finished_at=updated_at if state.terminal else 0,
         ),
     )
+
+
+class JobReader:
+    """Reads the jobs of one answer. What they have in common is read once, and is the same object in all."""
+
+    def __init__(self) -> None:
+        self._params: dict[bytes, JobParams] = {}
+        self._alike: dict[bytes, Job] = {}
+
+    def read(self, message: pb.Job) -> Job:
+        """Return the job of a message, which is used up."""
+        job_id, request_id, asked = message.job_id, message.request_id, message.job_params.SerializeToString()
+        params = self._params.get(asked)
+        if params is None:
+            params = self._params[asked] = params_from_pb(message.job_params)
+        for own in ("job_id", "request_id", "job_params"):
+            message.ClearField(own)
+        rest = message.SerializeToString()
+        alike = self._alike.get(rest)
+        if alike is None:
+            alike = self._alike[rest] = job_from_pb(message)
+        return Job(
+            job_id=job_id,
+            queue=alike.queue,
+            params=params,
+            execution=alike.execution,
+            created_at=alike.created_at,
+            request_id=request_id,
+            principal="",
+            life=alike.life,
+            retried_from=alike.retried_from,
+        )
 
 
 def enum_from_pb(kind: type[E], value: int, field: str) -> E:

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context as Variables
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from airunner.handlers.arguments import result_json
@@ -213,8 +214,9 @@ def _context(delivery: Delivery[Attempt], voice: JobVoice) -> Context:
         job_id=job.job_id,
         queue=job.queue,
         attempt=job.attempt,
-        environment=job.params.environment,
-        metadata=job.params.metadata,
+        # Jobs that are alike may share theirs.
+        environment=MappingProxyType(job.params.environment),
+        metadata=MappingProxyType(job.params.metadata),
         owner=job.params.owner,
         voice=voice,
     )
