@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING, Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
@@ -14,8 +15,12 @@ from airunner.cli.printing import announce
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+    from contextlib import AbstractAsyncContextManager
 
     from airunner.config import Settings, TlsSettings
+    from airunner.server.run import Server
+
+_SWITCH_SECONDS: Final = 0.0005
 
 
 def server(
@@ -55,14 +60,17 @@ def server(
 def serve(settings: Settings) -> None:
     """Run the server that the settings describe."""
     from airunner import telemetry
-    from airunner.app import build_server
+    from airunner.app import build_exporter, build_server
 
     check_certificate(settings.tls)
     telemetry.set_up_logs(settings.log_level, settings.log_format)
     with collected_metrics("airunner-server", telemetry.SERVER_METRICS):
-        run_on_uvloop(
-            build_server(settings).run(on_ready=lambda url: announce(f"airunner server listening on {url}"))
-        )
+        run_on_uvloop(_serve(build_server(settings), build_exporter(settings)))
+
+
+async def _serve(server: Server, exporter: AbstractAsyncContextManager[object]) -> None:
+    async with exporter:
+        await server.run(on_ready=lambda url: announce(f"airunner server listening on {url}"))
 
 
 def check_certificate(tls: TlsSettings) -> None:
@@ -87,5 +95,7 @@ def run_on_uvloop(work: Coroutine[object, object, None]) -> None:
     # What was loaded to start stays for good: no collection has to look at it again.
     gc.collect()
     gc.freeze()
+    # The loop and the threads beside it hand work to each other: none shall wait long for its turn.
+    sys.setswitchinterval(_SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(work)

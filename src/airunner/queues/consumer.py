@@ -39,6 +39,8 @@ class ConsumerOptions:
     """How many handlers at once; a provider is asked each time, so the number may change at run time."""
     receivers: int = 1
     """How many receives may be outstanding at once, while there are free slots for them."""
+    settlers: int = 1
+    """How many reports of finished deliveries may be outstanding at once."""
     max_receive: int = 100
     """How many deliveries one receive asks for at most."""
     max_deliveries: int | None = None
@@ -124,13 +126,14 @@ class Consumer(Generic[T, R]):
         self._changed()
 
     async def _work(self) -> None:
-        settler = asyncio.create_task(self._settle_finished())
+        settlers = [asyncio.create_task(self._settle_finished()) for _ in range(self._options.settlers)]
         try:
             await asyncio.gather(*(self._receive_on() for _ in range(self._options.receivers)))
             await self._drain()
         finally:
-            settler.cancel()
-            await asyncio.wait({settler})
+            for settler in settlers:
+                settler.cancel()
+            await asyncio.wait(settlers)
         if self._failure:
             raise self._failure
 

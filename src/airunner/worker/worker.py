@@ -34,6 +34,10 @@ _log = structlog.get_logger("airunner.worker")
 
 # After their grace period stopped processes are gone; so long the last events and releases may take.
 _REPORT_SECONDS: Final = 10.0
+# Small jobs shall not wait for the round trip that brings the next ones, nor for another's report; and calls
+# that are on their way together share a commit of the server.
+_HANDLER_RECEIVERS: Final = 3
+_HANDLER_SETTLERS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +103,8 @@ class Worker:
             sprint=self._sprint,
             options=ConsumerOptions(
                 concurrency=options.concurrency,
-                # Small jobs shall not wait for the round trip that brings the next ones.
-                receivers=2 if options.handlers and options.concurrency > 1 else 1,
+                receivers=_HANDLER_RECEIVERS if options.handlers and options.concurrency > 1 else 1,
+                settlers=_HANDLER_SETTLERS if options.handlers else 1,
                 max_deliveries=1 if options.once else None,
                 drain_seconds=options.drain_seconds,
                 release_seconds=options.grace_seconds + _REPORT_SECONDS,
