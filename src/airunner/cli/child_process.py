@@ -13,43 +13,63 @@ from typing import TYPE_CHECKING, Final
 from airunner.domain.errors import Unavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 _PR_SET_PDEATHSIG: Final = 1
 _START_SECONDS: Final = 30
 _STOP_SECONDS: Final = 15
 _KEPT_LINES: Final = 20
+_LONGEST_LINE: Final = 1024 * 1024
 _libc = ctypes.CDLL(None)
 
 
 class ChildProcess:
     """One command, ready once it has said so on standard error."""
 
-    def __init__(self, process: asyncio.subprocess.Process, name: str, awaited: str) -> None:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        name: str,
+        awaited: str,
+        pass_on: Callable[[str], None] | None = None,
+    ) -> None:
         self.pid = process.pid
         self.last_words: deque[str] = deque(maxlen=_KEPT_LINES)
         self._process = process
         self._name = name
         self._awaited = awaited
+        self._pass_on = pass_on
         self._ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
-    async def start(cls, *arguments: str, folder: Path, awaited: str) -> ChildProcess:
-        """Start `airunner` in a folder, without our own variables; `awaited` begins its ready line."""
+    async def start(
+        cls,
+        *arguments: str,
+        folder: Path,
+        awaited: str,
+        environment: Mapping[str, str] | None = None,
+        pass_on: Callable[[str], None] | None = None,
+    ) -> ChildProcess:
+        """Start `airunner` in a folder; `awaited` begins its ready line, `pass_on` gets all others.
+
+        Its environment is ours without our own variables, unless another one is given.
+        """
         from airunner.config import environment_for_jobs
 
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "airunner.cli", *arguments),
             cwd=folder,
-            env=environment_for_jobs(),
+            env=environment_for_jobs() if environment is None else environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
+            limit=_LONGEST_LINE,
             start_new_session=True,  # Ctrl-C is for us; we end our children in order
             preexec_fn=_die_with_parent,  # no thread of ours holds a lock yet
         )
-        return cls(process, arguments[0], awaited)
+        return cls(process, arguments[0], awaited, pass_on)
 
     async def ready(self) -> str:
         """Return the rest of the ready line; raise Unavailable when it does not come."""
@@ -57,19 +77,28 @@ class ChildProcess:
             return await asyncio.wait_for(asyncio.shield(self._ready), _START_SECONDS)
         raise Unavailable(f"the {self._name} did not start in time")
 
-    async def stop(self) -> int:
-        """End it in good order, by force if that takes too long; return its exit code."""
+    async def ended(self) -> int:
+        """Wait for its end, however that comes about; return its exit code, negative for a signal."""
+        return await self._process.wait()
+
+    async def stop(self, seconds: float = _STOP_SECONDS) -> int:
+        """End it in good order, by force if that takes longer than so long; return its exit code."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGTERM)
         try:
-            async with asyncio.timeout(_STOP_SECONDS):
+            async with asyncio.timeout(seconds):
                 code = await self._process.wait()
         except TimeoutError:
-            self._process.kill()
+            self.kill()
             code = await self._process.wait()
         await self._listening
         return code
+
+    def kill(self) -> None:
+        """End it at once; nothing if it has ended."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
 
     async def _listen(self) -> None:
         stream = self._process.stderr
@@ -79,6 +108,8 @@ class ChildProcess:
             self.last_words.append(text)
             if text.startswith(self._awaited) and not self._ready.done():
                 self._ready.set_result(text.removeprefix(self._awaited).strip())
+            elif self._pass_on:
+                self._pass_on(text)
         if not self._ready.done():
             self._ready.set_exception(Unavailable(f"the {self._name} ended: {' / '.join(self.last_words)}"))
 

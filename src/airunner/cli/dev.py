@@ -30,23 +30,57 @@ def dev(
     data_dir: DataDir = None,
     queue: Annotated[tuple[str, ...], Parameter(help="Queue to serve; repeatable. Default: default")] = (),
     concurrency: Annotated[int | None, Parameter(help="Jobs at the same time. Default: 4")] = None,
+    aws: Annotated[
+        bool, Parameter(help="Two servers and a worker as processes, on an emulated AWS of their own.")
+    ] = False,
+    endpoint: Annotated[
+        str | None,
+        Parameter(
+            help="With --aws: URL of another emulator; the word aws for AWS itself, which costs money."
+        ),
+    ] = None,
     log_level: Annotated[str | None, Parameter(help="debug, info, warning or error.")] = None,
     config_file: ConfigFile = None,
 ) -> None:
     """Serve and work in one process, without API keys and on loopback only, until Ctrl-C."""
     from airunner import telemetry
 
-    flags = {
+    flags: dict[str, object] = {
         "listen": listen,
         "data_dir": data_dir,
         "worker.queues": ",".join(queue) if queue else None,
         "worker.concurrency": concurrency,
         "log_level": log_level,
     }
+    if aws or endpoint:
+        _develop_on_aws(config_file, flags, endpoint, asked=aws)
+        return
     settings = _for_development(config_file, flags)
     telemetry.set_up_logs(settings.log_level, settings.log_format)
     with collected_metrics("airunner-dev", (*telemetry.SERVER_METRICS, *telemetry.WORKER_METRICS)):
         run_on_uvloop(_serve_and_work(settings))
+
+
+def _develop_on_aws(
+    config_file: Path | None, flags: Mapping[str, object], endpoint: str | None, *, asked: bool
+) -> None:
+    from airunner.cli.dev_aws import dev_on_aws
+    from airunner.cli.dev_aws_plan import REAL_AWS, Request
+    from airunner.config import ConfigError
+
+    if not asked:
+        raise ConfigError(["--endpoint: needs --aws"])
+    real = endpoint == REAL_AWS
+    loaded = load(config_file, {**flags, "store.aws.endpoint_url": None if real else endpoint})
+    place = loaded.settings.store.aws
+    if real and place.endpoint_url:
+        origin = loaded.origins["store.aws.endpoint_url"]
+        raise ConfigError(
+            [f"store.aws.endpoint_url: is set ({origin}), and --endpoint aws needs it not to be"]
+        )
+    if loaded.settings.tls.cert_file:
+        raise ConfigError(["tls: dev --aws serves without, so it must not be set"])
+    dev_on_aws(Request(loaded=loaded, config_file=config_file, real=real))
 
 
 def _for_development(config_file: Path | None, flags: Mapping[str, object]) -> Settings:

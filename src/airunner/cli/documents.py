@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from airunner.domain.job import Job, JobParams, JobResult
     from airunner.services.api import WorkerSeen
     from airunner.stores.base import ApiKey, QueueStats
+    from airunner.stores.dead_letters import DeadLetter
 
 
 def job_document(job: Job) -> dict[str, object]:
@@ -42,6 +43,8 @@ def job_document(job: Job) -> dict[str, object]:
         "last_error": life.last_error,
         "params": _params(job.params),
         "result": _result(job.result) if job.result else None,
+        "params_url": job.params_url,
+        "result_url": job.result_url,
     }
 
 
@@ -125,6 +128,19 @@ def key_document(key: ApiKey) -> dict[str, object]:
         "queues": sorted(key.queues),
         "created_at": to_iso(key.created_at),
         "revoked_at": to_iso(key.revoked_at),
+    }
+
+
+def dead_letter_document(letter: DeadLetter) -> dict[str, object]:
+    """A message that nobody could do anything with."""
+    return {
+        "message_id": letter.message_id,
+        "reason": letter.reason.name.lower(),
+        "job_id": letter.job_id,
+        "sent_at": to_iso(letter.sent_at),
+        "redrives": letter.redrives,
+        "body": letter.body,
+        "body_cut": letter.body_cut,
     }
 
 

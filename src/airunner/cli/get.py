@@ -11,6 +11,7 @@ from airunner.cli.printing import print_fields, print_json
 from airunner.cli.session import with_client
 
 if TYPE_CHECKING:
+    from airunner.client import AsyncClient
     from airunner.domain.job import Job
 
 
@@ -23,10 +24,13 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Show one job."""
-    job = with_client(
-        connection, lambda client: client.wait_for_end(job_id) if wait else client.get_job(job_id)
-    )
-    print_job(job, as_json=as_json)
+
+    async def read(client: AsyncClient) -> Job:
+        if wait:
+            await client.wait_for_end(job_id)
+        return await client.get_job(job_id, want_payload_urls=as_json)
+
+    print_job(with_client(connection, read), as_json=as_json)
 
 
 def print_job(job: Job, *, as_json: bool) -> None:

@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "retry": ("retry:retry", JOBS),
     "queues": ("queues:queues", QUEUES),
     "workers": ("workers:workers", QUEUES),
+    "dlq": ("dlq:dlq", QUEUES),
     "server": ("server:server", SERVING),
     "worker": ("worker:worker", SERVING),
     "keys": ("keys:keys", SERVING),

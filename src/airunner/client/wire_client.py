@@ -7,12 +7,16 @@ import uuid
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Self
 
-from airunner.client import messages
+from airunner.client import dead_letter_messages, messages
 from airunner.client.connection import CallRules, connect, make_transport, parse_servers
 from airunner.client.entries import each
 from airunner.client.monitor import Monitor, MonitorOptions
 from airunner.codec.gen.job.v1 import job_pb2 as pb
-from airunner.codec.gen.job.v1.job_connect import JobEventsServiceClient, JobServiceClient
+from airunner.codec.gen.job.v1.job_connect import (
+    AdminServiceClient,
+    JobEventsServiceClient,
+    JobServiceClient,
+)
 from airunner.codec.jobs import job_from_pb
 from airunner.domain import limits
 from airunner.domain.clock import SystemClock
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
         WorkerSeen,
     )
     from airunner.stores.base import Enqueued, JobPage, JobQuery, QueueStats
+    from airunner.stores.dead_letters import DeadLetter, DeadLetterPage, Redrive, Redriven
 
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 _HAND_BACK_SECONDS = 2
@@ -79,6 +84,7 @@ class WireClient:
         shared = transport or self._own_transport
         assert shared is not None  # noqa: S101  one of the two is there
         self._jobs = connect(JobServiceClient, addresses, shared, rules)
+        self._admin = connect(AdminServiceClient, addresses, shared, rules)
         events_addresses = parse_servers(events_servers) if events_servers else addresses
         self._events = connect(JobEventsServiceClient, events_addresses, shared, rules)
 
@@ -182,6 +188,26 @@ class WireClient:
         """Return the workers that were heard of lately."""
         reply = await self._jobs.call(JobServiceClient.list_workers, pb.ListWorkersRequest())
         return [messages.worker_from_pb(worker) for worker in reply.workers]
+
+    async def list_dead_letters(self, queue: str, *, max_messages: int = 0) -> DeadLetterPage:
+        """Look at messages that nobody could do anything with; FailedPrecondition where there are no such."""
+        request = dead_letter_messages.list_to_pb(queue, max_messages)
+        reply = await self._admin.call(AdminServiceClient.list_dead_letters, request)
+        return dead_letter_messages.page_from_pb(reply)
+
+    async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
+        """Send such messages back to their queue."""
+        request = dead_letter_messages.redrive_to_pb(redrive)
+        reply = await self._admin.call(AdminServiceClient.redrive_dead_letters, request)
+        return dead_letter_messages.redriven_from_pb(reply)
+
+    async def purge_dead_letters(
+        self, queue: str, *, max_messages: int = 0, dry_run: bool = False
+    ) -> Sequence[DeadLetter]:
+        """Delete such messages."""
+        request = dead_letter_messages.purge_to_pb(queue, max_messages, dry_run=dry_run)
+        reply = await self._admin.call(AdminServiceClient.purge_dead_letters, request)
+        return dead_letter_messages.letters_from_pb(reply.purged)
 
     async def publish_events(self, task_token: str, events: Sequence[Event]) -> Published:
         """Append events of the attempt that the token holds. May be repeated."""

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 from connectrpc.compat import google_protobuf_binary_codec, google_protobuf_json_codec
 
 from airunner.codec.gen.job.v1.job_connect import (
+    AdminServiceASGIApplication,
     JobEventsServiceASGIApplication,
     JobServiceASGIApplication,
 )
+from airunner.rpc.admin import AdminServiceHandler
 from airunner.rpc.auth import AuthInterceptor
 from airunner.rpc.errors import ErrorInterceptor
 from airunner.rpc.events import JobEventsServiceHandler
@@ -36,7 +38,7 @@ def build_services(
     *,
     max_message_bytes: int,
 ) -> dict[str, Any]:
-    """Return the applications of the named services ("jobs", "events"), by path."""
+    """Return the applications of the named services ("jobs", "events"), by path. Jobs bring AdminService."""
     common: dict[str, Any] = {
         "interceptors": (AuthInterceptor(authenticator), ErrorInterceptor()),
         "read_max_bytes": max_message_bytes,
@@ -45,7 +47,8 @@ def build_services(
     apps: dict[str, Any] = {}
     if "jobs" in services:
         jobs = _JobServiceApplication(JobServiceHandler(platform.jobs, platform.clock), **common)
-        apps[jobs.path] = jobs
+        admin = AdminServiceASGIApplication(AdminServiceHandler(platform.admin), **common)
+        apps |= {jobs.path: jobs, admin.path: admin}
     if "events" in services:
         handler = JobEventsServiceHandler(platform.events, platform.clock)
         events = _JobEventsServiceApplication(handler, **common)

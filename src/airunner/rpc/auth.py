@@ -58,6 +58,9 @@ METHOD_SCOPES: dict[str, Scope] = {
     "CancelJob": Scope.CANCEL,
     "PauseQueue": Scope.ADMIN,
     "ResumeQueue": Scope.ADMIN,
+    "ListDeadLetters": Scope.ADMIN,
+    "RedriveDeadLetters": Scope.ADMIN,
+    "PurgeDeadLetters": Scope.ADMIN,
 }
 
 

@@ -147,7 +147,11 @@ class JobServiceHandler:
         self, request: pb.GetJobRequest, _: RequestContext[pb.GetJobRequest, pb.GetJobResponse]
     ) -> pb.GetJobResponse:
         """Read one job."""
-        job = await self._service.get_job(request.job_id, wait_seconds=request.wait_seconds)
+        job = await self._service.get_job(
+            request.job_id,
+            wait_seconds=request.wait_seconds,
+            want_payload_urls=request.want_payload_urls,
+        )
         return pb.GetJobResponse(job=job_to_pb(job))
 
     async def list_jobs(

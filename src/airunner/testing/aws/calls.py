@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 Service = Literal["dynamodb", "sqs", "s3"]
 
-_SERVICES: Final[dict[str, Service]] = {"DynamoDB_20120810": "dynamodb", "AmazonSQS": "sqs"}
+_SERVICES: Final[dict[str, Service]] = {
+    "DynamoDB_20120810": "dynamodb",
+    "DynamoDBStreams_20120810": "dynamodb",
+    "AmazonSQS": "sqs",
+}
 _ERROR_SPACES: Final = {"dynamodb": "com.amazonaws.dynamodb.v20120810", "sqs": "com.amazonaws.sqs"}
 _ERROR_TYPE: Final = {"content-type": "application/x-amz-json-1.0"}
 # The names that the query protocol had for the errors of SQS; clients are told these.

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING, Final
 
-from airunner.testing.aws.loopback import EmulatorFailed, LoopbackProcess
+from airunner.stores.aws.emulator.loopback import EmulatorFailed, LoopbackProcess
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airunner.codec.jobs import encode_params
 from airunner.domain.errors import AirunnerError, AlreadyExists, InvalidArgument, ResourceExhausted
 from airunner.domain.job import BatchingConfig, ExecutionConfig, JobParams, JobState
 from airunner.services.api import EnqueueRequest
@@ -43,6 +44,16 @@ class EnqueueConformance:
         assert (job.state, job.attempt, job.life.max_attempts) == (JobState.SCHEDULED, 0, 3)
         assert (job.created_at, job.result) == (api.clock.now(), None)
         assert uuid.UUID(job.job_id).version == 7
+
+    async def test_large_parameters_are_kept_whole_up_to_a_mebibyte(self, api: Api) -> None:
+        head = len(encode_params(JobParams(command="make", args=("x" * 2**20,)))) - 2**20
+        params = JobParams(command="make", args=("x" * (2**20 - head),))
+        held = await api.new_claim(make_request(params=params))
+        assert held.job.params == params
+        assert (await api.job(held)).params == params
+        too_large = JobParams(command="make", args=("x" * (2**20 - head + 1),))
+        with pytest.raises(InvalidArgument, match="job_params must have at most 1048576 bytes"):
+            await api.enqueue(make_request(params=too_large))
 
     async def test_repeating_a_request_returns_the_same_job(self, api: Api) -> None:
         request = make_request()
@@ -163,7 +174,7 @@ class EnqueueConformance:
             make_request(max_attempts=101),
             make_request(params=JobParams()),
             make_request(params=JobParams(command="make", timeout_seconds=-1)),
-            make_request(params=JobParams(command="x" * 262_144)),
+            make_request(params=JobParams(command="x" * 2**20)),
             make_request(execution=ExecutionConfig(batching=BatchingConfig(max_batch_size=51))),
             make_request(execution=ExecutionConfig(heartbeat_interval_seconds=43_201)),
         ],

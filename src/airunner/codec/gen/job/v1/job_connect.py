@@ -21,7 +21,7 @@ from connectrpc.protocol import ProtocolType
 from connectrpc.server import ConnectASGIApplication, ConnectWSGIApplication, DEFAULT_READ_MAX_BYTES, Endpoint, EndpointSync
 from pyqwest import Client, SyncClient
 
-from .job_pb2 import CancelJobRequest, CancelJobResponse, CompleteJobRequest, CompleteJobResponse, CompleteJobsRequest, CompleteJobsResponse, DequeueJobRequest, DequeueJobResponse, DequeueJobsRequest, DequeueJobsResponse, EnqueueJobRequest, EnqueueJobResponse, EnqueueJobsRequest, EnqueueJobsResponse, GetJobRequest, GetJobResponse, ListJobsRequest, ListJobsResponse, ListQueuesRequest, ListQueuesResponse, ListWorkersRequest, ListWorkersResponse, PauseQueueRequest, PauseQueueResponse, PublishJobEventBatchRequest, PublishJobEventBatchResponse, PublishJobEventsRequest, PublishJobEventsResponse, ReleaseJobRequest, ReleaseJobResponse, ResumeQueueRequest, ResumeQueueResponse, RetryJobRequest, RetryJobResponse, StreamJobEventBatchesRequest, StreamJobEventBatchesResponse, StreamJobEventsRequest, StreamJobEventsResponse, UpdateJobRequest, UpdateJobResponse
+from .job_pb2 import CancelJobRequest, CancelJobResponse, CompleteJobRequest, CompleteJobResponse, CompleteJobsRequest, CompleteJobsResponse, DequeueJobRequest, DequeueJobResponse, DequeueJobsRequest, DequeueJobsResponse, EnqueueJobRequest, EnqueueJobResponse, EnqueueJobsRequest, EnqueueJobsResponse, GetJobRequest, GetJobResponse, ListDeadLettersRequest, ListDeadLettersResponse, ListJobsRequest, ListJobsResponse, ListQueuesRequest, ListQueuesResponse, ListWorkersRequest, ListWorkersResponse, PauseQueueRequest, PauseQueueResponse, PublishJobEventBatchRequest, PublishJobEventBatchResponse, PublishJobEventsRequest, PublishJobEventsResponse, PurgeDeadLettersRequest, PurgeDeadLettersResponse, RedriveDeadLettersRequest, RedriveDeadLettersResponse, ReleaseJobRequest, ReleaseJobResponse, ResumeQueueRequest, ResumeQueueResponse, RetryJobRequest, RetryJobResponse, StreamJobEventBatchesRequest, StreamJobEventBatchesResponse, StreamJobEventsRequest, StreamJobEventsResponse, UpdateJobRequest, UpdateJobResponse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
@@ -1865,6 +1865,363 @@ class JobEventsServiceClientSync(ConnectClientSync):
                 service_name="job.v1.JobEventsService",
                 input=PublishJobEventBatchRequest,
                 output=PublishJobEventBatchResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+class AdminService(Protocol):
+    """
+    AdminService is for whoever runs the servers.
+    """
+    async def list_dead_letters(self, request: ListDeadLettersRequest, ctx: RequestContext[ListDeadLettersRequest, ListDeadLettersResponse], /) -> ListDeadLettersResponse:
+        """
+        Looks into the dead-letter queue of a queue; what is there stays there.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def redrive_dead_letters(self, request: RedriveDeadLettersRequest, ctx: RequestContext[RedriveDeadLettersRequest, RedriveDeadLettersResponse], /) -> RedriveDeadLettersResponse:
+        """
+        Sends dead letters back to their queue. Repeating it does no harm.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def purge_dead_letters(self, request: PurgeDeadLettersRequest, ctx: RequestContext[PurgeDeadLettersRequest, PurgeDeadLettersResponse], /) -> PurgeDeadLettersResponse:
+        """
+        Deletes dead letters; the jobs that they name stay as they are.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+
+class AdminServiceASGIApplication(ConnectASGIApplication[AdminService]):
+    def __init__(
+        self,
+        service: AdminService | AsyncGenerator[AdminService],
+        *,
+        interceptors: Iterable[Interceptor] = (),
+        read_max_bytes: int | None = DEFAULT_READ_MAX_BYTES,
+        compressions: Iterable[Compression] | None = None,
+        codecs: Iterable[Codec] | None = _DEFAULT_CODECS,
+    ) -> None:
+        super().__init__(
+            service=service,
+            endpoints=lambda svc: {
+                "/job.v1.AdminService/ListDeadLetters": Endpoint.unary(
+                    method=MethodInfo(
+                        name="ListDeadLetters",
+                        service_name="job.v1.AdminService",
+                        input=ListDeadLettersRequest,
+                        output=ListDeadLettersResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.list_dead_letters,
+                ),
+                "/job.v1.AdminService/RedriveDeadLetters": Endpoint.unary(
+                    method=MethodInfo(
+                        name="RedriveDeadLetters",
+                        service_name="job.v1.AdminService",
+                        input=RedriveDeadLettersRequest,
+                        output=RedriveDeadLettersResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.redrive_dead_letters,
+                ),
+                "/job.v1.AdminService/PurgeDeadLetters": Endpoint.unary(
+                    method=MethodInfo(
+                        name="PurgeDeadLetters",
+                        service_name="job.v1.AdminService",
+                        input=PurgeDeadLettersRequest,
+                        output=PurgeDeadLettersResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.purge_dead_letters,
+                ),
+            },
+            interceptors=interceptors,
+            read_max_bytes=read_max_bytes,
+            compressions=compressions,
+            codecs=codecs,
+        )
+
+    @property
+    def path(self) -> str:
+        """Returns the URL path to mount the application to when serving multiple applications."""
+        return "/job.v1.AdminService"
+
+
+class AdminServiceClient(ConnectClient):
+    """
+    AdminService is for whoever runs the servers.
+    """
+    def __init__(
+        self,
+        address: str,
+        *,
+        codec: Codec | None = _PROTO_BINARY_CODEC,
+        protocol: ProtocolType = ProtocolType.CONNECT,
+        accept_compression: Iterable[Compression] | None = None,
+        send_compression: Compression | None = _GZIP_COMPRESSION,
+        timeout_ms: int | None = None,
+        read_max_bytes: int | None = None,
+        interceptors: Iterable[Interceptor] = (),
+        http_client: Client | None = None,
+    ) -> None:
+        super().__init__(
+            address=address,
+            codec=codec,
+            protocol=protocol,
+            accept_compression=accept_compression,
+            send_compression=send_compression,
+            timeout_ms=timeout_ms,
+            read_max_bytes=read_max_bytes,
+            interceptors=interceptors,
+            http_client=http_client,
+        )
+    async def list_dead_letters(
+        self,
+        request: ListDeadLettersRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> ListDeadLettersResponse:
+        """
+        Looks into the dead-letter queue of a queue; what is there stays there.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListDeadLetters",
+                service_name="job.v1.AdminService",
+                input=ListDeadLettersRequest,
+                output=ListDeadLettersResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    async def redrive_dead_letters(
+        self,
+        request: RedriveDeadLettersRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> RedriveDeadLettersResponse:
+        """
+        Sends dead letters back to their queue. Repeating it does no harm.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="RedriveDeadLetters",
+                service_name="job.v1.AdminService",
+                input=RedriveDeadLettersRequest,
+                output=RedriveDeadLettersResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    async def purge_dead_letters(
+        self,
+        request: PurgeDeadLettersRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> PurgeDeadLettersResponse:
+        """
+        Deletes dead letters; the jobs that they name stay as they are.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="PurgeDeadLetters",
+                service_name="job.v1.AdminService",
+                input=PurgeDeadLettersRequest,
+                output=PurgeDeadLettersResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+
+class AdminServiceSync(Protocol):
+    """
+    AdminService is for whoever runs the servers.
+    """
+    def list_dead_letters(self, request: ListDeadLettersRequest, ctx: RequestContext[ListDeadLettersRequest, ListDeadLettersResponse], /) -> ListDeadLettersResponse:
+        """
+        Looks into the dead-letter queue of a queue; what is there stays there.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def redrive_dead_letters(self, request: RedriveDeadLettersRequest, ctx: RequestContext[RedriveDeadLettersRequest, RedriveDeadLettersResponse], /) -> RedriveDeadLettersResponse:
+        """
+        Sends dead letters back to their queue. Repeating it does no harm.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def purge_dead_letters(self, request: PurgeDeadLettersRequest, ctx: RequestContext[PurgeDeadLettersRequest, PurgeDeadLettersResponse], /) -> PurgeDeadLettersResponse:
+        """
+        Deletes dead letters; the jobs that they name stay as they are.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+
+class AdminServiceWSGIApplication(ConnectWSGIApplication):
+    def __init__(
+        self,
+        service: AdminServiceSync,
+        interceptors: Iterable[InterceptorSync] = (),
+        read_max_bytes: int | None = DEFAULT_READ_MAX_BYTES,
+        compressions: Iterable[Compression] | None = None,
+        codecs: Iterable[Codec] | None = _DEFAULT_CODECS,
+    ) -> None:
+        super().__init__(
+            endpoints={
+                "/job.v1.AdminService/ListDeadLetters": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="ListDeadLetters",
+                        service_name="job.v1.AdminService",
+                        input=ListDeadLettersRequest,
+                        output=ListDeadLettersResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.list_dead_letters,
+                ),
+                "/job.v1.AdminService/RedriveDeadLetters": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="RedriveDeadLetters",
+                        service_name="job.v1.AdminService",
+                        input=RedriveDeadLettersRequest,
+                        output=RedriveDeadLettersResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.redrive_dead_letters,
+                ),
+                "/job.v1.AdminService/PurgeDeadLetters": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="PurgeDeadLetters",
+                        service_name="job.v1.AdminService",
+                        input=PurgeDeadLettersRequest,
+                        output=PurgeDeadLettersResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.purge_dead_letters,
+                ),
+            },
+            interceptors=interceptors,
+            read_max_bytes=read_max_bytes,
+            compressions=compressions,
+            codecs=codecs,
+        )
+
+    @property
+    def path(self) -> str:
+        """Returns the URL path to mount the application to when serving multiple applications."""
+        return "/job.v1.AdminService"
+
+
+class AdminServiceClientSync(ConnectClientSync):
+    """
+    AdminService is for whoever runs the servers.
+    """
+    def __init__(
+        self,
+        address: str,
+        *,
+        codec: Codec | None = _PROTO_BINARY_CODEC,
+        protocol: ProtocolType = ProtocolType.CONNECT,
+        accept_compression: Iterable[Compression] | None = None,
+        send_compression: Compression | None = _GZIP_COMPRESSION,
+        timeout_ms: int | None = None,
+        read_max_bytes: int | None = None,
+        interceptors: Iterable[InterceptorSync] = (),
+        http_client: SyncClient | None = None,
+    ) -> None:
+        super().__init__(
+            address=address,
+            codec=codec,
+            protocol=protocol,
+            accept_compression=accept_compression,
+            send_compression=send_compression,
+            timeout_ms=timeout_ms,
+            read_max_bytes=read_max_bytes,
+            interceptors=interceptors,
+            http_client=http_client,
+        )
+    def list_dead_letters(
+        self,
+        request: ListDeadLettersRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> ListDeadLettersResponse:
+        """
+        Looks into the dead-letter queue of a queue; what is there stays there.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListDeadLetters",
+                service_name="job.v1.AdminService",
+                input=ListDeadLettersRequest,
+                output=ListDeadLettersResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def redrive_dead_letters(
+        self,
+        request: RedriveDeadLettersRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> RedriveDeadLettersResponse:
+        """
+        Sends dead letters back to their queue. Repeating it does no harm.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="RedriveDeadLetters",
+                service_name="job.v1.AdminService",
+                input=RedriveDeadLettersRequest,
+                output=RedriveDeadLettersResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def purge_dead_letters(
+        self,
+        request: PurgeDeadLettersRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> PurgeDeadLettersResponse:
+        """
+        Deletes dead letters; the jobs that they name stay as they are.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="PurgeDeadLetters",
+                service_name="job.v1.AdminService",
+                input=PurgeDeadLettersRequest,
+                output=PurgeDeadLettersResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),

@@ -57,6 +57,14 @@ class BatchEncoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     BATCH_ENCODING_UNSPECIFIED: _ClassVar[BatchEncoding]
     BATCH_ENCODING_ZSTD: _ClassVar[BatchEncoding]
+
+class DeadLetterReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DEAD_LETTER_REASON_UNSPECIFIED: _ClassVar[DeadLetterReason]
+    DEAD_LETTER_REASON_UNREADABLE: _ClassVar[DeadLetterReason]
+    DEAD_LETTER_REASON_JOB_NOT_FOUND: _ClassVar[DeadLetterReason]
+    DEAD_LETTER_REASON_JOB_ENDED: _ClassVar[DeadLetterReason]
+    DEAD_LETTER_REASON_JOB_OPEN: _ClassVar[DeadLetterReason]
 JOB_STATE_UNSPECIFIED: JobState
 JOB_STATE_SCHEDULED: JobState
 JOB_STATE_RUNNING: JobState
@@ -86,9 +94,14 @@ OUTCOME_CANCELLED: Outcome
 OUTCOME_LOST: Outcome
 BATCH_ENCODING_UNSPECIFIED: BatchEncoding
 BATCH_ENCODING_ZSTD: BatchEncoding
+DEAD_LETTER_REASON_UNSPECIFIED: DeadLetterReason
+DEAD_LETTER_REASON_UNREADABLE: DeadLetterReason
+DEAD_LETTER_REASON_JOB_NOT_FOUND: DeadLetterReason
+DEAD_LETTER_REASON_JOB_ENDED: DeadLetterReason
+DEAD_LETTER_REASON_JOB_OPEN: DeadLetterReason
 
 class Job(_message.Message):
-    __slots__ = ("job_id", "state", "created_at", "updated_at", "job_params", "execution_config", "queue", "attempt", "max_attempts", "request_id", "result", "visible_until", "worker_id", "instance_id", "retried_from", "cancel_requested", "due_at", "handed_back", "last_sequence", "last_error")
+    __slots__ = ("job_id", "state", "created_at", "updated_at", "job_params", "execution_config", "queue", "attempt", "max_attempts", "request_id", "result", "visible_until", "worker_id", "instance_id", "retried_from", "cancel_requested", "due_at", "handed_back", "last_sequence", "last_error", "job_params_url", "result_url")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +122,8 @@ class Job(_message.Message):
     HANDED_BACK_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    JOB_PARAMS_URL_FIELD_NUMBER: _ClassVar[int]
+    RESULT_URL_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     state: JobState
     created_at: _timestamp_pb2.Timestamp
@@ -129,7 +144,9 @@ class Job(_message.Message):
     handed_back: int
     last_sequence: int
     last_error: str
-    def __init__(self, job_id: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., job_params: _Optional[_Union[JobParams, _Mapping]] = ..., execution_config: _Optional[_Union[ExecutionConfig, _Mapping]] = ..., queue: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., request_id: _Optional[str] = ..., result: _Optional[_Union[JobResult, _Mapping]] = ..., visible_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., worker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., retried_from: _Optional[str] = ..., cancel_requested: _Optional[bool] = ..., due_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., handed_back: _Optional[int] = ..., last_sequence: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...
+    job_params_url: str
+    result_url: str
+    def __init__(self, job_id: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., job_params: _Optional[_Union[JobParams, _Mapping]] = ..., execution_config: _Optional[_Union[ExecutionConfig, _Mapping]] = ..., queue: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., request_id: _Optional[str] = ..., result: _Optional[_Union[JobResult, _Mapping]] = ..., visible_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., worker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., retried_from: _Optional[str] = ..., cancel_requested: _Optional[bool] = ..., due_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., handed_back: _Optional[int] = ..., last_sequence: _Optional[int] = ..., last_error: _Optional[str] = ..., job_params_url: _Optional[str] = ..., result_url: _Optional[str] = ...) -> None: ...
 
 class JobParams(_message.Message):
     __slots__ = ("repository_url", "commit", "branch", "environment", "metadata", "owner", "command", "args", "process_type", "timeout_seconds", "working_directory", "secret_names", "handler", "payload_json")
@@ -416,12 +433,14 @@ class ReleaseJobResponse(_message.Message):
     def __init__(self, state: _Optional[_Union[JobState, str]] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
-    __slots__ = ("job_id", "wait_seconds")
+    __slots__ = ("job_id", "wait_seconds", "want_payload_urls")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WANT_PAYLOAD_URLS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     wait_seconds: int
-    def __init__(self, job_id: _Optional[str] = ..., wait_seconds: _Optional[int] = ...) -> None: ...
+    want_payload_urls: bool
+    def __init__(self, job_id: _Optional[str] = ..., wait_seconds: _Optional[int] = ..., want_payload_urls: _Optional[bool] = ...) -> None: ...
 
 class GetJobResponse(_message.Message):
     __slots__ = ("job",)
@@ -754,3 +773,73 @@ class PublishJobEventBatchResponse(_message.Message):
     cancel_requested: bool
     watched: bool
     def __init__(self, next_sequence: _Optional[int] = ..., cancel_requested: _Optional[bool] = ..., watched: _Optional[bool] = ...) -> None: ...
+
+class DeadLetter(_message.Message):
+    __slots__ = ("message_id", "reason", "job_id", "sent_at", "redrives", "body", "body_cut")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    SENT_AT_FIELD_NUMBER: _ClassVar[int]
+    REDRIVES_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    BODY_CUT_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    reason: DeadLetterReason
+    job_id: str
+    sent_at: _timestamp_pb2.Timestamp
+    redrives: int
+    body: str
+    body_cut: bool
+    def __init__(self, message_id: _Optional[str] = ..., reason: _Optional[_Union[DeadLetterReason, str]] = ..., job_id: _Optional[str] = ..., sent_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., redrives: _Optional[int] = ..., body: _Optional[str] = ..., body_cut: _Optional[bool] = ...) -> None: ...
+
+class ListDeadLettersRequest(_message.Message):
+    __slots__ = ("queue", "max_messages")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    max_messages: int
+    def __init__(self, queue: _Optional[str] = ..., max_messages: _Optional[int] = ...) -> None: ...
+
+class ListDeadLettersResponse(_message.Message):
+    __slots__ = ("dead_letters", "approximate_total")
+    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    APPROXIMATE_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    dead_letters: _containers.RepeatedCompositeFieldContainer[DeadLetter]
+    approximate_total: int
+    def __init__(self, dead_letters: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ..., approximate_total: _Optional[int] = ...) -> None: ...
+
+class RedriveDeadLettersRequest(_message.Message):
+    __slots__ = ("queue", "max_messages", "all", "dry_run")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    max_messages: int
+    all: bool
+    dry_run: bool
+    def __init__(self, queue: _Optional[str] = ..., max_messages: _Optional[int] = ..., all: _Optional[bool] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class RedriveDeadLettersResponse(_message.Message):
+    __slots__ = ("redriven", "left")
+    REDRIVEN_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    redriven: _containers.RepeatedCompositeFieldContainer[DeadLetter]
+    left: _containers.RepeatedCompositeFieldContainer[DeadLetter]
+    def __init__(self, redriven: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ..., left: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ...) -> None: ...
+
+class PurgeDeadLettersRequest(_message.Message):
+    __slots__ = ("queue", "max_messages", "dry_run")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    max_messages: int
+    dry_run: bool
+    def __init__(self, queue: _Optional[str] = ..., max_messages: _Optional[int] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class PurgeDeadLettersResponse(_message.Message):
+    __slots__ = ("purged",)
+    PURGED_FIELD_NUMBER: _ClassVar[int]
+    purged: _containers.RepeatedCompositeFieldContainer[DeadLetter]
+    def __init__(self, purged: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ...) -> None: ...

@@ -1,6 +1,6 @@
 """The emulator's own process: moto on a free port of loopback, quiet, and gone when its parent is.
 
-Started by `airunner.testing.aws.emulator`, never imported. It writes the port to standard output once it
+Started by `moto_process`, never imported. It writes the port to standard output once it
 listens, and ends when its standard input does, which the death of the parent brings about too.
 
 `python -m moto.server` takes as long to start (its imports are the time), but must be told a port that may be

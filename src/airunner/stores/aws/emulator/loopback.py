@@ -48,7 +48,10 @@ class LoopbackProcess:
     def start(self) -> Self:
         """Start the process and return once it listens; blocks. Raises EmulatorFailed."""
         self._process = subprocess.Popen(  # noqa: S603 - programs of our own
-            self.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            self.command(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for who started it, and may still need it
         )
         try:
             self._port = int(self._first_line(cast("IO[bytes]", self._process.stdout)))

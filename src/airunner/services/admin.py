@@ -1,0 +1,63 @@
+"""AdminService: what whoever runs the servers may do beside the jobs themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airunner.domain import limits
+from airunner.domain.errors import FailedPrecondition
+from airunner.stores.dead_letters import DeadLetters
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airunner.stores.base import JobStore
+    from airunner.stores.dead_letters import DeadLetter, DeadLetterPage, Redrive, Redriven
+
+DEFAULT_MESSAGES = 100
+MAX_MESSAGES = 1_000
+
+
+class AdminService:
+    """On a store that has no dead letters, every call says what to do instead."""
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+
+    async def list_dead_letters(self, queue: str, *, max_messages: int = 0) -> DeadLetterPage:
+        """Look at messages that nobody could do anything with; zero is the default number."""
+        return await self._dead_letters.list_dead_letters(limits.check_queue(queue), _bounded(max_messages))
+
+    async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
+        """Send such messages back to their queue."""
+        queue, count = limits.check_queue(redrive.queue), _bounded(redrive.max_messages)
+        return await self._dead_letters.redrive_dead_letters(
+            replace(redrive, queue=queue, max_messages=count)
+        )
+
+    async def purge_dead_letters(
+        self, queue: str, *, max_messages: int = 0, dry_run: bool = False
+    ) -> Sequence[DeadLetter]:
+        """Delete such messages."""
+        return await self._dead_letters.purge_dead_letters(
+            limits.check_queue(queue), _bounded(max_messages), dry_run=dry_run
+        )
+
+    @property
+    def dead_letters(self) -> DeadLetters | None:
+        """Where messages are put aside, if they are."""
+        return self._store if isinstance(self._store, DeadLetters) else None
+
+    @property
+    def _dead_letters(self) -> DeadLetters:
+        if self.dead_letters:
+            return self.dead_letters
+        raise FailedPrecondition(
+            "this server's store has no dead-letter queues: see 'airunner list --state failed' for jobs that "
+            "failed, and run one again with 'airunner retry JOB'"
+        )
+
+
+def _bounded(max_messages: int) -> int:
+    return limits.in_range_or_default(max_messages, "max_messages", DEFAULT_MESSAGES, 1, MAX_MESSAGES)

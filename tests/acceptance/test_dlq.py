@@ -1,0 +1,106 @@
+"""`airunner dlq` as an operator uses it, against a server on an emulated AWS."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airunner.testing.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
+from tests.acceptance.command_line import CommandLine, serving
+from tests.support.aws import client
+
+pytest_plugins = ("tests.support.aws",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """Somebody at a command line, and the queues that they look after."""
+
+    person: CommandLine
+    sqs: Any
+    dead_url: str
+
+    async def bury(self, *bodies: str) -> None:
+        for body in bodies:
+            await self.sqs.send_message(QueueUrl=self.dead_url, MessageBody=body)
+
+    def submit(self) -> str:
+        return self.person.text("submit", "--", "true")
+
+
+@pytest.fixture
+async def operator(tmp_path: Path, emulator: EmulatorProcess, aws_env: str) -> AsyncIterator[Operator]:
+    variables = {
+        "AWS_REGION": REGION,
+        "AWS_ENDPOINT_URL": emulator.url,
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        "AIRUNNER_STORE__TYPE": "sqs",
+        "AIRUNNER_STORE__AWS__ENV": aws_env,
+        "AIRUNNER_STORE__DYNAMODB__JOBS_TABLE": f"jobs_{aws_env}",
+        "AIRUNNER_STORE__DYNAMODB__EVENTS_TABLE": f"events_{aws_env}",
+        "AIRUNNER_TOKEN_KEYS": "for-this-test-and-long-enough",
+    }
+    person = CommandLine(folder=tmp_path, variables=variables)
+    person.text("aws", "provision")
+    async with AsyncExitStack() as stack:
+        sqs = await stack.enter_async_context(client("sqs", emulator.url))
+        _, url = stack.enter_context(serving(person, "--no-auth"))
+        found = await sqs.get_queue_url(QueueName=f"airunner-{aws_env}-default-dlq")
+        operator = CommandLine(folder=tmp_path, variables={"AIRUNNER_SERVER": url})
+        yield Operator(person=operator, sqs=sqs, dead_url=found["QueueUrl"])
+
+
+async def test_an_operator_looks_sends_back_and_cleans_up(operator: Operator) -> None:
+    person, job_id = operator.person, operator.submit()
+    await operator.bury(letter(job_id), "a\ttab", "again")
+    assert [line.split("\t")[:2] for line in person.text("dlq", "list", "default").splitlines()] == [
+        ["unreadable body", "2"],
+        ["job still open", "1"],
+    ]
+    groups = person.objects("dlq", "list", "default")
+    assert [(each["reason"], each["messages"]) for each in groups] == [("unreadable", 2), ("job_open", 1)]
+    shown = [line.split("\t") for line in person.text("dlq", "show", "default").splitlines()]
+    assert sorted(row[-1] for row in shown) == sorted([letter(job_id), "a tab", "again"])
+    told = person.run("dlq", "redrive", "default", "--dry-run").stderr.decode()
+    assert "1 dead letters of queue default would be sent back: 1 job still open\n" in told
+    done = person.run("dlq", "redrive", "default", "--rate", "100").stderr.decode()
+    assert "1 dead letters of queue default sent back: 1 job still open\n" in done
+    assert "2 left: unreadable body\n" in done
+    assert await in_queue(operator) == 2
+
+
+async def test_purging_asks_first(operator: Operator) -> None:
+    await operator.bury("one", "two")
+    refused = operator.person.run("dlq", "purge", "default")
+    assert refused.returncode == 2
+    assert b"say --yes" in refused.stderr
+    told = operator.person.objects("dlq", "purge", "default", "--dry-run")
+    assert sorted(each["body"] for each in told) == ["one", "two"]
+    assert await in_queue(operator) == 2
+    done = operator.person.run("dlq", "purge", "default", "--yes")
+    assert b"2 dead letters of queue default deleted: 2 unreadable body\n" in done.stderr
+    assert await in_queue(operator) == 0
+
+
+def test_a_store_without_dead_letters_says_so(user: CommandLine) -> None:
+    done = user.run("dlq", "list", "default")
+    assert done.returncode == 1
+    assert b"airunner retry JOB" in done.stderr
+
+
+def letter(job_id: str) -> str:
+    return json.dumps({"job_id": job_id, "queue": "default", "attempt": 0})
+
+
+async def in_queue(operator: Operator) -> int:
+    """How many messages are there, hidden ones included."""
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    answer = await operator.sqs.get_queue_attributes(QueueUrl=operator.dead_url, AttributeNames=names)
+    return sum(int(count) for count in answer["Attributes"].values())

@@ -1,0 +1,245 @@
+"""Dead-letter queues, from a message that nobody can read to its way back, through a server and a client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from airunner import telemetry
+from airunner.client import AsyncClient
+from airunner.domain.clock import SystemClock
+from airunner.domain.errors import FailedPrecondition, InvalidArgument
+from airunner.domain.job import JobParams
+from airunner.services.platform import Platform
+from airunner.services.sampling import MESSAGES_INTERVAL_MS, Sampler
+from airunner.stores.aws.connection import Aws
+from airunner.stores.aws.layout import MAX_RECEIVE_COUNT, Layout, queue_attributes
+from airunner.stores.dead_letters import MAX_REDRIVES, DeadLetterReason, Redrive
+from airunner.stores.memory import MemoryStore
+from airunner.testing.aws.emulator import EmulatorProcess
+from airunner.testing.aws.faults import Kind
+from airunner.testing.aws.strict import StrictProxy
+from airunner.testing.clock import ManualClock
+from airunner.testing.factories import make_platform
+from tests.support.aws_stores import make_resources, make_store, options_of
+from tests.support.scraping import level
+from tests.support.serving import serve
+
+pytest_plugins = ("tests.support.aws",)
+
+QUEUE = "builds"
+NOBODY = "01a1deef-6ec3-767a-80ab-09316c849922"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A server on the emulator, a client of it, and SQS as an operator's console shows it."""
+
+    client: AsyncClient
+    platform: Platform
+    aws: Aws
+    layout: Layout
+    dead_url: str
+
+    @property
+    def url(self) -> str:
+        return self.layout.queues[QUEUE]
+
+    async def bury(self, *bodies: str, redrives: int = 0) -> None:
+        """Put messages into the dead-letter queue."""
+        attributes = {"redrives": {"DataType": "Number", "StringValue": str(redrives)}} if redrives else {}
+        for body in bodies:
+            await self.aws.sqs(
+                "SendMessage", QueueUrl=self.dead_url, MessageBody=body, MessageAttributes=attributes
+            )
+
+    async def enqueue(self) -> str:
+        """Add a job and take its message away; return its id."""
+        job_id = (await self.client.enqueue(JobParams(command="true"), queue=QUEUE)).job_id
+        assert await self.taken(self.url) == [job_id]
+        return job_id
+
+    async def taken(self, url: str) -> list[str]:
+        """Receive and delete what is in a queue; return the jobs or bodies."""
+        found: list[str] = []
+        while messages := (await self.aws.sqs("ReceiveMessage", QueueUrl=url)).get("Messages", []):
+            for message in messages:
+                receipt = message["ReceiptHandle"]
+                await self.aws.sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=receipt)
+                found.append(job_in(message["Body"]))
+        return found
+
+    async def redrive(self, **options: Any) -> tuple[list[str], list[str]]:
+        done = await self.client.redrive_dead_letters(Redrive(queue=QUEUE, max_messages=0, **options))
+        return [each.body for each in done.redriven], [each.body for each in done.left]
+
+
+@pytest.fixture
+async def site(aws: StrictProxy, aws_env: str) -> AsyncIterator[Site]:
+    layout, clock = await make_resources(aws.url, aws_env), SystemClock()
+    async with (
+        Aws(options_of(aws.url)) as account,
+        make_platform(make_store(aws.url, replace(layout, queues=named(layout)), clock), clock) as platform,
+        serve(platform) as url,
+        AsyncClient(url) as client,
+    ):
+        made = await account.sqs("CreateQueue", QueueName=layout.dead_letter_name(QUEUE))
+        dead_url = made["QueueUrl"]
+        yield Site(client=client, platform=platform, aws=account, layout=layout, dead_url=dead_url)
+
+
+def named(layout: Layout) -> dict[str, str]:
+    return {queue: layout.queues[queue] for queue in (QUEUE, "other")}
+
+
+async def test_what_nobody_can_read_ends_there_and_is_told_apart(
+    site: Site, emulator: EmulatorProcess
+) -> None:
+    arn = (await site.aws.sqs("GetQueueAttributes", QueueUrl=site.dead_url, AttributeNames=["QueueArn"]))[
+        "Attributes"
+    ]["QueueArn"]
+    attributes = {"RedrivePolicy": queue_attributes(arn)["RedrivePolicy"]}
+    await site.aws.sqs("SetQueueAttributes", QueueUrl=site.url, Attributes=attributes)
+    for body in ("no JSON", '{"job_id": "queue#builds"}', '{"job_id": ' + f'"{"x" * 3000}"' + "}"):
+        await site.aws.sqs("SendMessage", QueueUrl=site.url, MessageBody=body)
+    for _ in range(MAX_RECEIVE_COUNT + 1):
+        assert await site.client.dequeue(QUEUE, max_jobs=10, wait_seconds=0) == []
+        emulator.advance(31)
+    page = await site.client.list_dead_letters(QUEUE)
+    assert [each.reason for each in page.letters] == [DeadLetterReason.UNREADABLE] * 3
+    assert page.approximate_total == 3
+
+
+async def test_letters_are_judged_by_the_row_of_their_job(site: Site) -> None:
+    scheduled, ended = await site.enqueue(), await site.enqueue()
+    await site.client.cancel_job(ended)
+    await site.bury("nonsense", letter(NOBODY), letter(ended), letter(scheduled))
+    page = await site.client.list_dead_letters(QUEUE)
+    assert {each.job_id: each.reason for each in page.letters} == {
+        "": DeadLetterReason.UNREADABLE,
+        NOBODY: DeadLetterReason.JOB_NOT_FOUND,
+        ended: DeadLetterReason.JOB_ENDED,
+        scheduled: DeadLetterReason.JOB_OPEN,
+    }
+    assert all(each.sent_at for each in page.letters)
+    # A look leaves everything as it was.
+    assert len((await site.client.list_dead_letters(QUEUE)).letters) == 4
+
+
+async def test_a_long_body_is_cut(site: Site) -> None:
+    await site.bury("x" * 5000)
+    (found,) = (await site.client.list_dead_letters(QUEUE)).letters
+    assert (found.body, found.body_cut) == ("x" * 1024, True)
+
+
+async def test_open_jobs_are_sent_back_and_can_be_done(site: Site, emulator: EmulatorProcess) -> None:
+    job_id = await site.enqueue()
+    await site.bury(letter(job_id), letter(NOBODY), "nonsense")
+    redriven, left = await site.redrive()
+    assert redriven == [letter(job_id)]
+    assert sorted(left) == sorted([letter(NOBODY), "nonsense"])
+    (held,) = await site.client.dequeue(QUEUE, wait_seconds=0)
+    assert held.job.job_id == job_id
+    # What was left shows again after a while, what was sent does not.
+    emulator.advance(31)
+    assert sorted(await site.taken(site.dead_url)) == sorted([NOBODY, "nonsense"])
+
+
+async def test_all_means_all_but_those_that_come_back_again_and_again(site: Site) -> None:
+    await site.bury("nonsense")
+    await site.bury("loops", redrives=MAX_REDRIVES)
+    assert await site.redrive(all=True) == (["nonsense"], ["loops"])
+    (message,) = (
+        await site.aws.sqs("ReceiveMessage", QueueUrl=site.url, MessageAttributeNames=["redrives"])
+    )["Messages"]
+    assert message["MessageAttributes"]["redrives"]["StringValue"] == "1"
+
+
+async def test_a_dry_run_changes_nothing(site: Site) -> None:
+    job_id = await site.enqueue()
+    await site.bury(letter(job_id), "nonsense")
+    assert await site.redrive(dry_run=True) == ([letter(job_id)], ["nonsense"])
+    assert len(await site.client.purge_dead_letters(QUEUE, dry_run=True)) == 2
+    assert await site.taken(site.url) == []
+    assert sorted(await site.taken(site.dead_url)) == sorted([job_id, "nonsense"])
+
+
+async def test_the_number_is_bounded(site: Site) -> None:
+    await site.bury(*(f"{number}" for number in range(25)))
+    assert len((await site.client.list_dead_letters(QUEUE, max_messages=12)).letters) == 12
+    done = await site.client.redrive_dead_letters(Redrive(queue=QUEUE, max_messages=11, all=True))
+    assert len(done.redriven) == 11
+    assert len(await site.client.purge_dead_letters(QUEUE, max_messages=3)) == 3
+    assert len(await site.taken(site.dead_url)) == 11
+    with pytest.raises(InvalidArgument):
+        await site.client.list_dead_letters(QUEUE, max_messages=1001)
+
+
+async def test_a_message_that_cannot_be_sent_is_not_deleted(site: Site, aws: StrictProxy) -> None:
+    job_id = await site.enqueue()
+    await site.bury(letter(job_id))
+    aws.faults.next("SendMessage", Kind.THROTTLE, times=4)
+    assert await site.redrive() == ([], [letter(job_id)])
+    assert aws.counts.calls["DeleteMessageBatch"] == 0
+
+
+async def test_purging_leaves_jobs_alone(site: Site) -> None:
+    job_id = await site.enqueue()
+    await site.bury(letter(job_id), "nonsense")
+    assert len(await site.client.purge_dead_letters(QUEUE)) == 2
+    assert await site.taken(site.dead_url) == []
+    assert not (await site.client.get_job(job_id)).state.terminal
+
+
+async def test_a_queue_without_one_says_so(site: Site) -> None:
+    with pytest.raises(
+        FailedPrecondition, match=f"no dead-letter queue airunner-{site.layout.env}-other-dlq"
+    ):
+        await site.client.list_dead_letters("other")
+    with pytest.raises(InvalidArgument, match="not configured"):
+        await site.client.list_dead_letters("unknown")
+
+
+async def test_messages_are_counted_once_a_minute(site: Site) -> None:
+    clock = ManualClock()
+    sampler = Sampler(site.platform.jobs, clock, site.platform.admin.dead_letters)
+    await site.enqueue()
+    await site.client.enqueue(JobParams(command="true"), queue=QUEUE)
+    await site.bury("nonsense")
+    await sampler.run_once()
+    assert level(telemetry.queue_messages, QUEUE, "visible") == 1
+    assert telemetry.queue_dead_letters.read() == {(QUEUE,): 1, ("other",): 0}
+    await site.bury("more")
+    clock.advance(MESSAGES_INTERVAL_MS / 1000 - 1)
+    await sampler.run_once()
+    assert level(telemetry.queue_dead_letters, QUEUE) == 1
+    clock.advance(1)
+    await sampler.run_once()
+    assert level(telemetry.queue_dead_letters, QUEUE) == 2
+
+
+async def test_other_stores_say_what_to_do_instead() -> None:
+    clock = SystemClock()
+    async with (
+        make_platform(MemoryStore(clock), clock) as platform,
+        serve(platform) as url,
+        AsyncClient(url) as client,
+    ):
+        for call in (client.list_dead_letters("q"), client.purge_dead_letters("q")):
+            with pytest.raises(FailedPrecondition, match="airunner retry JOB"):
+                await call
+
+
+def letter(job_id: str) -> str:
+    return json.dumps({"job_id": job_id, "queue": QUEUE, "attempt": 0})
+
+
+def job_in(body: str) -> str:
+    try:
+        return str(json.loads(body)["job_id"])
+    except (ValueError, TypeError):
+        return body
