@@ -9,16 +9,17 @@ import os
 import secrets
 import socket
 import tempfile
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import FailedPrecondition
-from airunner.domain.token import TokenSigner
+from airunner.domain.token import MIN_KEY_BYTES, TokenSigner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from airunner.client import AsyncClient
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from airunner.server.run import Server
     from airunner.services.platform import Platform
     from airunner.stores.aws.connection import Aws
+    from airunner.stores.aws.emulator import EmulatorProcess
     from airunner.stores.aws.provision import Resource
     from airunner.stores.base import JobStore
     from airunner.worker.worker import Worker
@@ -189,11 +191,12 @@ def back_up_store(settings: Settings, target: Path) -> None:
     back_up(settings.data_dir, target)
 
 
-def build_aws(settings: Settings, clock: Clock) -> Aws:
-    """Return the way to AWS that the settings describe, still to be opened."""
+def build_aws(settings: Settings, clock: Clock, *, clients: Sequence[str] = ()) -> Aws:
+    """Return the way to AWS that the settings describe, still to be opened; by default that of a store."""
     from airunner.config import ConfigError
 
     try:
+        from airunner.stores.aws.clients import OF_A_STORE
         from airunner.stores.aws.connection import Aws, AwsOptions
     except ModuleNotFoundError as error:
         raise FailedPrecondition("AWS needs more of airunner: pip install 'airunner-jobs[aws]'") from error
@@ -201,7 +204,10 @@ def build_aws(settings: Settings, clock: Clock) -> Aws:
     if not place.region:
         raise ConfigError(["store.aws.region: must be set, there or as AWS_REGION"])
     options = AwsOptions(
-        region=place.region, endpoint_url=place.endpoint_url or "", bucket=settings.store.s3.bucket
+        region=place.region,
+        endpoint_url=place.endpoint_url or "",
+        bucket=settings.store.s3.bucket,
+        clients=tuple(clients) or (*OF_A_STORE, *(["streams"] if settings.store.dynamodb.streams else [])),
     )
     return Aws(options, clock=clock)
 
@@ -214,6 +220,20 @@ def _build_aws_store(settings: Settings, clock: Clock) -> JobStore:
 
     kept_ms = settings.store.event_retention_days * _DAY_MS
     return AwsStore(aws, Layout.of(settings.store), clock, events_kept_ms=kept_ms)
+
+
+def build_exporter(settings: Settings) -> AbstractAsyncContextManager[object]:
+    """Return what sends metrics while it is open: to CloudWatch, if the settings name a namespace there."""
+    if not settings.telemetry.cloudwatch_namespace:
+        return nullcontext()
+    from airunner import telemetry
+
+    clock = SystemClock()
+    aws = build_aws(settings, clock, clients=["cloudwatch"])
+    from airunner.stores.aws.cloudwatch import CloudWatchExporter
+
+    namespace = settings.telemetry.cloudwatch_namespace
+    return CloudWatchExporter(aws, namespace, telemetry.SERVER_METRICS, clock)
 
 
 async def provision_aws(
@@ -229,15 +249,24 @@ async def provision_aws(
         return await provision(aws, layout, clock, dry_run=dry_run)
 
 
+def build_emulator() -> EmulatorProcess:
+    """Return an AWS on this machine, still to be started."""
+    from airunner.stores.aws.emulator import EmulatorProcess
+
+    return EmulatorProcess()
+
+
 def build_signer(settings: Settings) -> TokenSigner:
     """Return the signer of task tokens: with the keys that are set, or with one of the data folder's own.
 
     Servers on AWS have no folder in common: there a missing key is a ConfigError.
     """
-    keys = [key.get_secret_value().encode() for key in settings.token_keys]
-    if not keys and settings.store.type == "sqs":
-        from airunner.config import ConfigError
+    from airunner.config import ConfigError
 
+    keys = [key.get_secret_value().encode() for key in settings.token_keys]
+    if any(len(key) < MIN_KEY_BYTES for key in keys):
+        raise ConfigError([f"token_keys: each must have at least {MIN_KEY_BYTES} bytes"])
+    if not keys and settings.store.type == "sqs":
         raise ConfigError([
             "token_keys: must be set with store.type sqs, the same on all servers; "
             "set AIRUNNER_TOKEN_KEYS, for one to the output of: openssl rand -hex 32"

@@ -17,6 +17,7 @@ from airunner.stores.aws.layout import Layout
 from tests.support.template import PATH, load_template, resources
 
 STORE = Path(__file__).parents[2] / "src" / "airunner" / "stores" / "aws"
+STREAMS = STORE / "streams.py"
 TABLES = resources("AWS::DynamoDB::Table")
 QUEUES = {name: each for name, each in resources("AWS::SQS::Queue").items() if "RedrivePolicy" in each}
 ALARMS = resources("AWS::CloudWatch::Alarm")
@@ -157,15 +158,30 @@ def test_servers_reach_exactly_our_own_resources() -> None:
             *(f"${{JobsTable.Arn}}/index/{index}" for index in ("listing", "checks")),
             "EventsTable.Arn",
             *(f"{queue}.Arn" for queue in QUEUES),
+            *(each["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"] for each in QUEUES.values()),
             "${Payloads.Arn}/jobs/*",
         ]
     )
 
 
+def test_servers_send_nothing_to_dead_letter_queues() -> None:
+    (rights,) = (each for each in statements("ServerPolicy") if each["Sid"] == "DeadLetters")
+    assert "sqs:SendMessage" not in rights["Action"]
+
+
 def test_the_stream_is_for_servers_that_use_it() -> None:
     assert load_template()["Resources"]["ServerStreamPolicy"]["Condition"] == "HasStreams"
-    (statement,) = statements("ServerStreamPolicy")
-    assert plain(statement["Resource"]) == "EventsTable.StreamArn"
+    reached = {
+        action: plain(each["Resource"])
+        for each in statements("ServerStreamPolicy")
+        for action in listed(each["Action"])
+    }
+    named = {value for value in arguments(ast.parse(STREAMS.read_text())) if f"dynamodb:{value}" in reached}
+    assert reached == {
+        f"dynamodb:{name}": "EventsTable.Arn" if name == "DescribeTable" else "EventsTable.StreamArn"
+        for name in named
+    }
+    assert len(named) == 4
 
 
 def test_runners_may_not_touch_queues_tables_or_payloads() -> None:
@@ -218,7 +234,8 @@ def transaction_actions() -> set[str]:
 
 
 def sources() -> list[ast.Module]:
-    return [ast.parse(file.read_text()) for file in sorted(STORE.glob("*.py"))]
+    """What every server of the store runs; its stream is an option, with a policy of its own."""
+    return [ast.parse(file.read_text()) for file in sorted(STORE.glob("*.py")) if file != STREAMS]
 
 
 def arguments(tree: ast.Module) -> Iterator[str]:

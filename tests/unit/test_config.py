@@ -56,6 +56,7 @@ DEFAULTS: Mapping[str, object] = {
     "limits.maintenance_interval_seconds": 30,
     "limits.shutdown_grace_seconds": 5,
     "token_keys": (),
+    "telemetry.cloudwatch_namespace": "",
     "client.server": ("http://127.0.0.1:8080",),
     "client.events_server": (),
     "client.api_key": None,

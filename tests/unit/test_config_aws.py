@@ -170,6 +170,8 @@ def test_a_server_on_aws_needs_a_signing_key_and_makes_no_folder(tmp_path: Path)
         build_signer(settings)
     assert not (tmp_path / "data").exists()
     build_signer(load(tmp_path, SPECIFIED, AIRUNNER_TOKEN_KEYS="k" * 64).settings)
+    with pytest.raises(ConfigError, match=r"token_keys: each must have at least 16 bytes"):
+        build_signer(load(tmp_path, SPECIFIED, AIRUNNER_TOKEN_KEYS="k" * 64 + ",short").settings)
 
 
 def test_a_region_is_needed(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ FOREIGN_VARIABLES = {
 }
 SHORT_FLAGS = {
     "store.type": "--store",
+    "store.aws.endpoint_url": "--endpoint",
     "store.sqs.queues": "--queue",
     "tls.cert_file": "--tls-cert",
     "tls.key_file": "--tls-key",

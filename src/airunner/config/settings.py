@@ -19,6 +19,7 @@ from airunner.config.values import (
     EnvironmentName,
     FilePath,
     ListenAddress,
+    MetricNamespace,
     QueueAddresses,
     QueueName,
     RegionName,
@@ -167,6 +168,12 @@ class LimitSettings(Section):
     shutdown_grace_seconds: Seconds = Field(default=5, ge=0, le=MAX_WAIT_SECONDS)
 
 
+class TelemetrySettings(Section):
+    """Where a server sends its metrics besides; OTLP follows the OTEL_ variables."""
+
+    cloudwatch_namespace: MetricNamespace = ""
+
+
 class ClientSettings(Section):
     """How client commands and workers reach the servers."""
 
@@ -212,6 +219,7 @@ class Settings(Section):
     defaults: QueueDefaults = QueueDefaults()
     limits: LimitSettings = LimitSettings()
     token_keys: CommaList[SecretKey] = ()
+    telemetry: TelemetrySettings = TelemetrySettings()
     client: ClientSettings = ClientSettings()
     worker: WorkerSettings = WorkerSettings()
 

@@ -195,4 +195,11 @@ BucketName = Annotated[
         "the name of a bucket: 3 to 63 small letters, digits, - and .",
     ),
 ]
+MetricNamespace = Annotated[
+    str,
+    _matching(
+        r"|(?!AWS/)[A-Za-z0-9._/#-][A-Za-z0-9._/#: -]{0,254}",
+        "a namespace of CloudWatch, which does not begin with AWS/",
+    ),
+]
 SecretKey = Annotated[SecretStr, AfterValidator(_check_secret)]

@@ -100,9 +100,14 @@ class JobParams:
         if self.repository_url or self.commit or self.branch:
             self._validate_repository()
 
+    @property
+    def may_hold_secrets(self) -> bool:
+        """Whether there may be anything to mask."""
+        return bool(self.secret_names) or "@" in self.repository_url
+
     def masked(self) -> JobParams:
         """Return a copy that is fit for everybody's eyes."""
-        if not self.secret_names and "@" not in self.repository_url:
+        if not self.may_hold_secrets:
             return self
         secret = frozenset(self.secret_names)
         shown = {name: SECRET_MASK if name in secret else value for name, value in self.environment.items()}
@@ -221,6 +226,9 @@ class Job:
     retried_from: str = ""
     receipt: str = ""
     """On SQS, of a job that was just claimed: the handle of its message."""
+    params_url: str = ""
+    """Where the encoded parameters can be read directly for a while; only if that was asked for."""
+    result_url: str = ""
 
     @property
     def state(self) -> JobState:

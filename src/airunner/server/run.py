@@ -59,7 +59,9 @@ class Server:
             # What exists by now stays: the collector need not look at it again and again.
             gc.freeze()
             serving = asyncio.create_task(server.serve([listener]))
-            sampling = asyncio.create_task(Sampler(self._platform.jobs, self._platform.clock).run())
+            platform = self._platform
+            sampler = Sampler(platform.jobs, platform.clock, platform.admin.dead_letters)
+            sampling = asyncio.create_task(sampler.run())
             if await first(serving, server.ready.wait()):
                 self._announce(listener, on_ready)
                 await first(serving, self._stop.wait())

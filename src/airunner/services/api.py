@@ -164,8 +164,11 @@ class JobsApi(Protocol):
     async def release_job(self, request: ReleaseRequest) -> JobState:
         """Give a held job back."""
 
-    async def get_job(self, job_id: str, *, wait_seconds: int = 0) -> Job:
-        """Return a job; with wait_seconds, at its end or as it is by then."""
+    async def get_job(self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False) -> Job:
+        """Return a job; with wait_seconds, at its end or as it is by then.
+
+        With `want_payload_urls` and where the store keeps its payloads apart, also where these can be read.
+        """
 
     async def list_jobs(self, query: JobQuery) -> JobPage:
         """Return jobs, newest first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airunner import telemetry
@@ -18,7 +18,7 @@ from airunner.services import counting
 from airunner.services.api import DequeuedJob, HeldJob
 from airunner.services.identity import current_caller
 from airunner.services.notifier import holder_bell, job_bell
-from airunner.stores.base import AttemptKey, Completion, Demand, NewJob, Release
+from airunner.stores.base import AttemptKey, Completion, Demand, LinkingStore, NewJob, Release
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -204,7 +204,7 @@ class JobService:
         self._over(token.job_id)
         return life.state
 
-    async def get_job(self, job_id: str, *, wait_seconds: int = 0) -> Job:
+    async def get_job(self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False) -> Job:
         """Return a job; with wait_seconds, at its end or as it is by then."""
         job_id = limits.check_uuid(job_id, "job_id")
         limits.check_range(wait_seconds, "wait_seconds", 0, limits.MAX_GET_WAIT_SECONDS)
@@ -214,7 +214,7 @@ class JobService:
                 noted = bell.rings
                 job = await self._store.get_job(job_id)
                 if job.state.terminal or self._clock.now() >= until:
-                    return job.masked()
+                    return (await self._linked(job) if want_payload_urls else job).masked()
                 await bell.wait(noted, until)
                 self._refuse_when_stopping()
 
@@ -332,6 +332,14 @@ class JobService:
             patient=wait_seconds > 0,
         )
         return demand, wait_seconds
+
+    async def _linked(self, job: Job) -> Job:
+        """Return a job with the addresses of its payloads; nothing masks what is read there."""
+        if not isinstance(self._store, LinkingStore):
+            return job
+        links = await self._store.link_payloads(job.job_id, limits.PAYLOAD_URL_SECONDS)
+        params_url = "" if job.params.may_hold_secrets else links.params_url
+        return replace(job, params_url=params_url, result_url=links.result_url)
 
     def _token(self, job: Job) -> str:
         return self._signer.encode(TaskToken(job.job_id, job.queue, job.life.attempt, job.receipt))

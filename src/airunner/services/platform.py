@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from airunner.domain.errors import Unavailable
+from airunner.services.admin import AdminService
 from airunner.services.attention import Attention
 from airunner.services.dispatcher import Dispatcher
 from airunner.services.events import EventService
+from airunner.services.follower import Follower
 from airunner.services.jobs import JobRules, JobService
 from airunner.services.maintenance import Maintenance
 from airunner.services.notifier import Notifier
@@ -65,9 +67,15 @@ class Platform:
             workers=workers,
             looks_again=not isinstance(store, SharedStore),
         )
+        self.admin = AdminService(store)
         self.poller = (
             Poller(store, clock=clock, notifier=self.notifier, attention=self.attention)
             if isinstance(store, SharedStore)
+            else None
+        )
+        self.follower = (
+            Follower(store, clock=clock, notifier=self.notifier)
+            if isinstance(store, SharedStore) and store.capabilities.tells_changes
             else None
         )
         self.maintenance = Maintenance(
@@ -85,7 +93,7 @@ class Platform:
         """Open the store and begin its upkeep."""
         await self.store.open()
         self._background = [
-            asyncio.create_task(work.run()) for work in (self.maintenance, self.poller) if work
+            asyncio.create_task(work.run()) for work in (self.maintenance, self.poller, self.follower) if work
         ]
         return self
 

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.services.api import JobsApi
     from airunner.stores.base import QueueStats
+    from airunner.stores.dead_letters import DeadLetters, MessageCounts
 
 _log = structlog.get_logger("airunner.sampling")
 
 INTERVAL_SECONDS: Final = 15.0
+MESSAGES_INTERVAL_MS: Final = 60_000
+"""Messages are counted less often: each look is two calls of AWS for every queue."""
 MAX_QUEUES: Final = 100
 OTHER_QUEUES: Final = "_other"
 STALE_AFTER_MS: Final = 90_000
@@ -33,11 +36,13 @@ class Sampler:
     """Shows depth, age and pause of each queue, and how many workers are alive.
 
     At most 100 queues have a label of their own, the deepest first; once they have it they keep it while they
-    exist. All others are added up under `_other`.
+    exist. All others are added up under `_other`. Where queues have messages, it also counts these.
     """
 
-    def __init__(self, jobs: JobsApi, clock: Clock) -> None:
+    def __init__(self, jobs: JobsApi, clock: Clock, messages: DeadLetters | None = None) -> None:
         self._jobs = jobs
+        self._messages = messages
+        self._count_messages_at = 0
         self._clock = clock
         self._labelled: set[str] = set()
 
@@ -59,6 +64,10 @@ class Sampler:
         now = self._clock.now()
         stale = sum(now - worker.last_seen_at > STALE_AFTER_MS for worker in workers)
         telemetry.workers_seen.show({("alive",): len(workers) - stale, ("stale",): stale})
+        if self._messages and now >= self._count_messages_at:
+            # Set before the look: one that fails is not repeated any sooner.
+            self._count_messages_at = now + MESSAGES_INTERVAL_MS
+            self._show_messages(await self._messages.count_messages())
 
     def _show_queues(self, queues: Sequence[QueueStats]) -> None:
         self._choose(queues)
@@ -76,6 +85,16 @@ class Sampler:
         telemetry.queue_depth.show(depth)
         telemetry.queue_oldest_age.show(age)
         telemetry.queue_paused.show(paused)
+
+    def _show_messages(self, counts: Sequence[MessageCounts]) -> None:
+        """Show what SQS says. Such queues are those that somebody configured, so each has its label."""
+        messages: dict[tuple[str, ...], float] = {}
+        for count in counts:
+            messages[count.queue, "visible"] = count.visible
+            messages[count.queue, "in_flight"] = count.in_flight
+            messages[count.queue, "delayed"] = count.delayed
+        telemetry.queue_messages.show(messages)
+        telemetry.queue_dead_letters.show({(count.queue,): count.dead_letters for count in counts})
 
     def _choose(self, queues: Sequence[QueueStats]) -> None:
         self._labelled &= {queue.name for queue in queues}

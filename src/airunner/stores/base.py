@@ -14,7 +14,7 @@ from airunner.domain.lifecycle import Lifecycle
 from airunner.domain.record import record
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     from airunner.domain.errors import AirunnerError
     from airunner.domain.event import EncodedEvent, Position
@@ -32,6 +32,8 @@ class Capabilities:
     durable: bool
     # Whether queues are those that somebody configured, or any name that is used.
     configured_queues: bool = False
+    # Whether `read_changes` tells of events that other servers stored.
+    tells_changes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +217,14 @@ class ApiKey:
     revoked_at: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadLinks:
+    """Where payloads of a job can be read by anybody for a while; empty for one that is not kept apart."""
+
+    params_url: str = ""
+    result_url: str = ""
+
+
 class KeyStore(Protocol):
     """Where API keys are kept."""
 
@@ -310,6 +320,14 @@ class JobStore(KeyStore, Protocol):
 
 
 @runtime_checkable
+class LinkingStore(Protocol):
+    """A store that keeps large payloads where they can be read without a server."""
+
+    async def link_payloads(self, job_id: str, seconds: int) -> PayloadLinks:
+        """Return addresses that are good for so long. Who may have them is for the caller to know."""
+
+
+@runtime_checkable
 class SharedStore(JobStore, Protocol):
     """A store that other servers write to as well, so that their news have to be asked for."""
 
@@ -318,3 +336,9 @@ class SharedStore(JobStore, Protocol):
 
     async def note_watched(self, job_ids: Sequence[str], until: int) -> None:
         """Let every server know that somebody looks at these jobs; see `Lifecycle.watched_until`."""
+
+    async def read_changes(self) -> Collection[str]:
+        """Return jobs that got events lately, sooner than their marks are asked for; some may be missing.
+
+        Only of a store that `tells_changes`. One reader at a time.
+        """

@@ -30,9 +30,9 @@ class WaitingRoom(Generic[T]):
         """The queues that somebody waits for."""
         return self._by_queue.keys()
 
-    def park(self, demand: Demand, answer: T) -> None:
-        """Let a demand wait, behind all others."""
-        self._parked[demand] = (next(self._tickets), answer)
+    def park(self, demand: Demand, answer: T, *, first: bool = False) -> None:
+        """Let a demand wait, behind all others; or before them, as one that has been here."""
+        self._parked[demand] = (-next(self._tickets) if first else next(self._tickets), answer)
         for queue in demand.queues:
             self._by_queue.setdefault(queue, {})[demand] = None
 

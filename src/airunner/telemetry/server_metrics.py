@@ -11,6 +11,10 @@ queue_oldest_age = Level(
     "airunner.queue.oldest_age", "Since when the oldest scheduled job is in its queue", "queue", unit="s"
 )
 queue_paused = Level("airunner.queue.paused", "1 for a queue that is paused", "queue")
+queue_messages = Level("airunner.queue.messages", "Messages of a queue on SQS, about", "queue", "state")
+queue_dead_letters = Level(
+    "airunner.queue.dead_letters", "Messages in the dead-letter queue of a queue, about", "queue"
+)
 
 jobs_enqueued = Tally("airunner.jobs.enqueued", "Jobs that were added")
 jobs_dequeued = Tally("airunner.jobs.dequeued", "Attempts that were begun")
@@ -57,6 +61,8 @@ SERVER_METRICS: Final[tuple[Instrument, ...]] = (
     queue_depth,
     queue_oldest_age,
     queue_paused,
+    queue_messages,
+    queue_dead_letters,
     jobs_enqueued,
     jobs_dequeued,
     jobs_redelivered,

@@ -7,8 +7,10 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from airunner.domain import lifecycle
-from airunner.domain.job import JobState
+from airunner.domain.job import Job, JobState
 from airunner.stores.aws.enqueueing import queue_key
 from airunner.stores.aws.holding import BEYOND_ROW_SECONDS
 from airunner.stores.aws.items import row_from_item
@@ -18,13 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airunner.domain.clock import Clock
-    from airunner.domain.job import Job
     from airunner.domain.lifecycle import Lifecycle
     from airunner.stores.aws.items import Row
     from airunner.stores.aws.messages import Message, Messages
     from airunner.stores.aws.payloads import Payloads
     from airunner.stores.aws.rows import Rows
     from airunner.stores.base import Demand
+
+_log = structlog.get_logger("airunner.aws")
 
 # Other replicas have other clocks.
 SKEW_MS: Final = 5_000
@@ -82,7 +85,7 @@ class Claimer:
             for job_id, message in named.items()
             if job_id in items
         ]
-        jobs = [job for job in await asyncio.gather(*claims) if job]
+        jobs = _claimed(await asyncio.gather(*claims, return_exceptions=True))
         receipts = [job.receipt for job in jobs]
         self._messages.extend_later(queue, receipts, demand.visibility_seconds + BEYOND_ROW_SECONDS)
         return False, jobs
@@ -112,6 +115,17 @@ class Claimer:
             worker_id=demand.worker_id,
             instance_id=demand.instance_id,
         )
+
+
+def _claimed(outcomes: Sequence[Job | BaseException | None]) -> list[Job]:
+    """Return the jobs that were claimed: they must not be lost with others, which come back by themselves."""
+    jobs = [outcome for outcome in outcomes if isinstance(outcome, Job)]
+    failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    if failures and not jobs:
+        raise failures[0]
+    for failure in failures:
+        _log.warning("aws.claim_failed", error=str(failure))
+    return jobs
 
 
 def is_paused(item: dict[str, dict[str, object]] | None) -> bool:

@@ -20,8 +20,18 @@ if TYPE_CHECKING:
     from botocore.loaders import Loader
 
 # Long polls have connections of their own: nothing else must wait behind those that are parked.
-SERVICES: Final = {"dynamodb": "dynamodb", "sqs": "sqs", "polls": "sqs", "s3": "s3"}
+SERVICES: Final = {
+    "dynamodb": "dynamodb",
+    "sqs": "sqs",
+    "polls": "sqs",
+    "s3": "s3",
+    "streams": "dynamodbstreams",
+    "cloudwatch": "cloudwatch",
+}
 """The service of each client."""
+
+OF_A_STORE: Final = ("dynamodb", "sqs", "polls", "s3")
+"""The clients that every store needs."""
 
 _LONGEST_POLL_SECONDS: Final = 20
 
@@ -42,6 +52,8 @@ class AwsOptions:
     attempts: int = 4
     """How many tries a call has."""
     max_connections: int = 50
+    clients: tuple[str, ...] = OF_A_STORE
+    """Those to open; others cannot be called."""
     validate: bool = False
     """Check arguments against the API's model before they are sent: AWS does it anyway, emulators may not."""
 
@@ -53,9 +65,9 @@ async def open_clients(stack: AsyncExitStack, options: AwsOptions) -> dict[str, 
     try:
         return {
             name: await stack.enter_async_context(
-                session.create_client(service, **_client_arguments(options, name))
+                session.create_client(SERVICES[name], **_client_arguments(options, name))
             )
-            for name, service in SERVICES.items()
+            for name in options.clients
         }
     except (BotoCoreError, ValueError) as error:
         # Nothing was called yet, so this names settings and no items; secrets are never in it.

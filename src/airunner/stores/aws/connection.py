@@ -58,7 +58,7 @@ _METERED: Final = frozenset({
 
 
 class Aws:
-    """Calls DynamoDB, SQS and S3 by the names of their operations; open from `async with` to its end.
+    """Calls services of AWS by the names of their operations; open from `async with` to its end.
 
     Raises ConditionFailed and TransactionCancelled for an answer that says no, ResourceExhausted when AWS
     throttles us to the last try, Unavailable when it does not answer, else Refused, an InternalError.
@@ -110,6 +110,14 @@ class Aws:
     async def s3(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """Call S3. A `Body` in the reply is read to its end: bytes, not a stream."""
         return await self._call("s3", operation, arguments, self._options.call_seconds)
+
+    async def streams(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Call DynamoDB Streams, where the options name this client."""
+        return await self._call("streams", operation, arguments, self._options.call_seconds)
+
+    async def cloudwatch(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Call CloudWatch, where the options name this client."""
+        return await self._call("cloudwatch", operation, arguments, self._options.call_seconds)
 
     async def presign(self, key: str, seconds: int) -> str:
         """Return an address that anybody can read the bucket's object at, for so long."""

@@ -18,6 +18,7 @@ from airunner.stores.aws.items import (
     execution_value,
     life_changes,
     number,
+    row_from_item,
     text,
     text_at,
     update_expression,
@@ -199,7 +200,10 @@ class Enqueuer:
                 # Our own write, whose reply was lost.
                 added.append(draft)
                 outcomes[index] = _enqueued(draft.new)
-            elif blob_at(known, "fingerprint") != draft.new.fingerprint:
+                continue
+            # Nobody will ever name the parameters that were written for this one.
+            self._follow_ups.begin("remove", self._payloads.remove(row_from_item(draft.row)))
+            if blob_at(known, "fingerprint") != draft.new.fingerprint:
                 outcomes[index] = AlreadyExists()
             else:
                 outcomes[index] = await self._enqueued_before(text_at(known, "target"))

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airunner.domain.errors import Unavailable
 from airunner.stores.aws.connection import ConditionFailed
-from airunner.stores.aws.items import blob, event_from_item, event_item, number, number_at, sort_key, text
+from airunner.stores.aws.items import (
+    LAST_SEQUENCE,
+    blob,
+    event_from_item,
+    event_item,
+    number,
+    number_at,
+    sort_key,
+    text,
+)
 from airunner.stores.base import fill_page
 
 if TYPE_CHECKING:
@@ -34,7 +43,8 @@ class EventLog:
         """Write events that nobody sees yet, one item each; False if others are in their place.
 
         These may be the leftovers of a publish that was never acknowledged, or events that everybody sees:
-        only who has just read the row knows, and may `replace` them.
+        only who has just read the row knows, and may `replace` them. Then all leftovers go: those that lie
+        beyond would be seen once the attempt has come so far, between events that were cut otherwise.
         """
         for event in events:
             item = event_item(job_id, event, now + self._ttl_ms)
@@ -47,6 +57,7 @@ class EventLog:
             except ConditionFailed:
                 if not replace:
                     return False
+                await self._remove(self._between(job_id, event.attempt, event.first_sequence, LAST_SEQUENCE))
                 await self._put(item)
         return True
 
@@ -65,14 +76,19 @@ class EventLog:
 
     async def remove(self, job_id: str) -> int:
         """Delete all events of a job; return how many. May be repeated."""
+        return await self._remove(
+            {
+                "TableName": self._layout.events_table,
+                "KeyConditionExpression": "job_id = :job",
+                "ExpressionAttributeValues": {":job": text(job_id)},
+                "ExpressionAttributeNames": {"#sequence": "sequence"},
+            }
+        )
+
+    async def _remove(self, query: dict[str, Any]) -> int:
+        """Delete what a query of the table finds."""
         removed = 0
-        arguments: dict[str, Any] = {
-            "TableName": self._layout.events_table,
-            "KeyConditionExpression": "job_id = :job",
-            "ExpressionAttributeValues": {":job": text(job_id)},
-            "ExpressionAttributeNames": {"#sequence": "sequence"},
-            "ProjectionExpression": "job_id, #sequence",
-        }
+        arguments = {**query, "ProjectionExpression": "job_id, #sequence"}
         while True:
             answer = await self._aws.dynamodb("Query", **arguments)
             for start in range(0, len(answer["Items"]), _DELETED_AT_ONCE):

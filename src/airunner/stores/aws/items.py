@@ -21,6 +21,7 @@ Item: TypeAlias = dict[str, Value]
 
 # Later attempts continue the sort key of the events where no sequence of an earlier one can be.
 _ATTEMPT_STEP: Final = 10**12
+LAST_SEQUENCE: Final = _ATTEMPT_STEP - 1
 # A row is read and written with every publish: no text may make it large.
 _MAX_ERROR_CHARACTERS: Final = 1_000
 _NUMBERS: Final = (

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from airunner.domain.errors import InvalidArgument
+from airunner.domain.errors import InvalidArgument, JobNotFound
 from airunner.domain.job import JobState
 from airunner.stores.aws.claiming import is_paused
 from airunner.stores.aws.enqueueing import queue_key
@@ -18,11 +20,11 @@ from airunner.stores.base import JobPage, QueueStats
 from airunner.stores.listing import count_pages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
 
     from airunner.domain.job import Job
     from airunner.stores.aws.connection import Aws
-    from airunner.stores.aws.items import Item
+    from airunner.stores.aws.items import Item, Row
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.payloads import Payloads
     from airunner.stores.aws.rows import Rows
@@ -30,37 +32,58 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("airunner.aws")
 
-# Pages are counted up to here; what lies beyond is only known to be more.
-_COUNTED: Final = 1_000
+_PAGES_LOOKED_AT: Final = 10
+_LEAST_AT_ONCE: Final = 20
 _STATS_PAGES: Final = 5
 _CURSOR: Final = re.compile(r"k(\d{13}-[0-9a-f]{6}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How much a list looks at."""
+
+    counted: int = 1_000
+    """Pages are counted up to so many jobs; what lies beyond is only known to be more."""
+    numbered: int = 10_000
+    """Pages have numbers up to so many jobs; cursors lead further."""
+    looked_at: int = 1_000
+    """How many jobs of a shard a query looks at, those of other states included; ten queries are the most."""
 
 
 class Listing:
     """Newest first, merged from the shards of the index."""
 
-    def __init__(self, aws: Aws, layout: Layout, *, rows: Rows, payloads: Payloads) -> None:
+    def __init__(
+        self, aws: Aws, layout: Layout, *, rows: Rows, payloads: Payloads, bounds: Bounds | None = None
+    ) -> None:
         self._aws = aws
         self._layout = layout
         self._rows = rows
         self._payloads = payloads
+        self._bounds = bounds or Bounds()
 
     async def jobs(self, query: JobQuery) -> JobPage:
-        """Return a page of jobs. Pages are numbered up to a thousand jobs, and one further than is known."""
+        """Return a page of jobs.
+
+        The last page is told exactly up to a thousand jobs, beyond that as the one after this, if there is
+        one. A page of one state that is rare among many jobs may be short or empty, and go on by its cursor.
+        """
         queues = [query.queue] if query.queue else list(self._layout.queues)
         if not query.queue:
             _log.warning("aws.list_all", queues=len(queues))
         before = _parse_cursor(query.cursor) if query.cursor else ""
         skip = 0 if query.cursor else (query.page - 1) * query.page_size
         enough = skip + query.page_size + 1
-        wanted = enough if query.cursor else max(_COUNTED + 1, enough)
-        keys = [key async for key in self._keys(queues, query.state, before, min(wanted, _COUNTED * 10))]
+        wanted = enough if query.cursor else max(self._bounds.counted + 1, enough)
+        numbered = self._bounds.numbered
+        keys, stopped_at = await self._keys(queues, query.state, before, min(wanted, numbered + 1))
+        if len(keys) > numbered and enough > numbered + 1:
+            raise InvalidArgument(f"pages are numbered up to {numbered} jobs; follow next_cursor beyond")
         chosen = keys[skip : skip + query.page_size]
-        more = len(keys) > skip + query.page_size
         return JobPage(
             jobs=await self._fetch(chosen, query.state),
-            last_page=_last_page(len(keys), query),
-            next_cursor=f"k{chosen[-1]}" if more and chosen else "",
+            last_page=self._last_page(len(keys), query, stopped_at),
+            next_cursor=_next_cursor(chosen, keys[skip + len(chosen) :], stopped_at),
         )
 
     async def queues(self) -> list[QueueStats]:
@@ -75,26 +98,33 @@ class Listing:
 
     async def _keys(
         self, queues: Sequence[str], state: JobState | None, before: str, limit: int
-    ) -> AsyncIterator[str]:
-        """Yield order keys, newest first."""
+    ) -> tuple[list[str], str]:
+        """Return order keys, newest first, and where the search was given up, if it was."""
+        names = [f"{queue}#{shard}" for queue in queues for shard in range(self._layout.listing_shards)]
+        # Jobs are spread evenly, so a little more than a fair share of each is mostly enough.
+        at_once = self._bounds.looked_at
+        if state is None:
+            at_once = min(at_once, limit * 5 // (len(names) * 4) + _LEAST_AT_ONCE)
         shards = [
-            _Shard(self._aws, self._index_query(f"{queue}#{shard}", state, before, limit))
-            for queue in queues
-            for shard in range(self._layout.listing_shards)
+            _Shard(self._aws, self._index_query(name, state, before, at_once), _PAGES_LOOKED_AT)
+            for name in names
         ]
-        heads = [(_Descending(key), shard) for shard in shards if (key := await shard.next())]
+        found: list[str] = []
+        firsts = zip(await asyncio.gather(*(shard.next() for shard in shards)), shards, strict=True)
+        heads = [(_Descending(key), shard) for key, shard in firsts if key]
         heapq.heapify(heads)
-        while heads and limit:
+        while heads and len(found) < limit:
             head, shard = heads[0]
-            yield head.key
-            limit -= 1
-            following = await shard.next()
-            if following:
+            if shard.is_given_up:
+                return found, head.key
+            found.append(head.key)
+            if following := await shard.next():
                 heapq.heapreplace(heads, (_Descending(following), shard))
             else:
                 heapq.heappop(heads)
+        return found, ""
 
-    def _index_query(self, key: str, state: JobState | None, before: str, limit: int) -> dict[str, Any]:
+    def _index_query(self, key: str, state: JobState | None, before: str, at_once: int) -> dict[str, Any]:
         condition, values = "list_key = :key", {":key": text(key)}
         if before:
             condition += " AND order_key < :before"
@@ -105,7 +135,7 @@ class Listing:
             "KeyConditionExpression": condition,
             "ExpressionAttributeValues": values,
             "ScanIndexForward": False,
-            "Limit": min(limit, _COUNTED),
+            "Limit": at_once,
         }
         if state is not None:
             values[":state"] = number(int(state))
@@ -120,7 +150,22 @@ class Listing:
         names = [key[21:] for key in keys]
         items = await self._rows.read_many(names) if names else {}
         rows = [row_from_item(items[name]) for name in names if name in items]
-        return [await self._payloads.job_of(row) for row in rows if state in (None, row.life.state)]
+        wanted = [row for row in rows if state in (None, row.life.state)]
+        return [job for job in await asyncio.gather(*map(self._job_of, wanted)) if job]
+
+    async def _job_of(self, row: Row) -> Job | None:
+        try:
+            return await self._payloads.job_of(row)
+        except JobNotFound:
+            # It is being purged: its payloads go before its row.
+            return None
+
+    def _last_page(self, known: int, query: JobQuery, stopped_at: str) -> int:
+        if stopped_at:
+            return query.page + 1
+        if query.cursor or known > self._bounds.counted:
+            return query.page + 1 if known > query.page * query.page_size else query.page
+        return count_pages(known, query.page_size)
 
     async def _stats(self, queue: str, item: Item) -> QueueStats:
         jobs = await self._open_jobs(queue)
@@ -146,31 +191,37 @@ class Listing:
                     "KeyConditionExpression": "check_key = :key",
                     "ExpressionAttributeValues": {":key": text(f"open#{queue}#{shard}")},
                 },
+                _STATS_PAGES,
             )
-            for _ in range(_STATS_PAGES):
-                items = await query.page()
+            while items := await query.page():
                 found += [(item["job_id"]["S"], JobState(int(item["state"]["N"]))) for item in items]
         return found
 
 
 class _Shard:
-    """One query of an index, page by page or item by item."""
+    """One query of an index, page by page or item by item, with so many pages at most."""
 
-    def __init__(self, aws: Aws, arguments: dict[str, Any]) -> None:
+    def __init__(self, aws: Aws, arguments: dict[str, Any], pages: int) -> None:
         self._aws = aws
         self._arguments: dict[str, Any] | None = arguments
+        self._pages = pages
         self._items: list[Item] = []
+        self.is_given_up = False
 
     async def next(self) -> str:
-        """Return the next order key, empty at the end."""
+        """Return the next order key, empty at the end; if it is given up here, the key that it came to."""
         while not self._items and self._arguments:
+            if not self._pages:
+                self.is_given_up = True
+                return str(self._arguments["ExclusiveStartKey"]["order_key"]["S"])
             self._items = (await self.page())[::-1]
         return str(self._items.pop()["order_key"]["S"]) if self._items else ""
 
     async def page(self) -> list[Item]:
         """Return the next items; none at the end."""
-        if self._arguments is None:
+        if self._arguments is None or not self._pages:
             return []
+        self._pages -= 1
         answer = await self._aws.dynamodb("Query", **self._arguments)
         following = answer.get("LastEvaluatedKey")
         self._arguments = {**self._arguments, "ExclusiveStartKey": following} if following else None
@@ -194,10 +245,10 @@ class _Descending:
         return self.key > other.key
 
 
-def _last_page(known: int, query: JobQuery) -> int:
-    if query.cursor or known > _COUNTED:
-        return query.page + 1 if known > query.page * query.page_size else query.page
-    return count_pages(known, query.page_size)
+def _next_cursor(chosen: Sequence[str], more: Sequence[str], stopped_at: str) -> str:
+    if more:
+        return f"k{chosen[-1]}"
+    return f"k{stopped_at}" if stopped_at else ""
 
 
 def _parse_cursor(cursor: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,8 @@ MAX_SEND_DELAY_SECONDS: Final = 900
 MOST_AT_ONCE: Final = 10
 # What was received and lost on its way to us comes back after this; a claim prolongs it.
 _RECEIVED_SECONDS: Final = 30
+# Other items of the table have a # in their keys.
+_JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class Messages:
             VisibilityTimeout=_RECEIVED_SECONDS,
         )
         return [
-            Message(_job_id(message["Body"]), message["ReceiptHandle"])
+            Message(job_id_of(message["Body"]), message["ReceiptHandle"])
             for message in answer.get("Messages", ())
         ]
 
@@ -170,13 +173,17 @@ class Messages:
         telemetry.aws_follow_ups_failed.add(failed)
 
 
-def _body(queue: str, wake: Wake) -> str:
-    return json.dumps({"job_id": wake.job_id, "queue": queue, "attempt": wake.attempt})
+def job_id_of(body: str) -> str:
+    """Return the job that a message names; empty where nobody can tell, or what is named is none of our jobs.
 
-
-def _job_id(body: str) -> str:
+    Anybody may send anything: a key that the table refuses must not fail the messages beside it.
+    """
     try:
         job_id = json.loads(body)["job_id"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return ""
-    return job_id if isinstance(job_id, str) else ""
+    return job_id if isinstance(job_id, str) and _JOB_ID.fullmatch(job_id) else ""
+
+
+def _body(queue: str, wake: Wake) -> str:
+    return json.dumps({"job_id": wake.job_id, "queue": queue, "attempt": wake.attempt})

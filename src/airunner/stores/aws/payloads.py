@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from airunner.codec.jobs import decode_params, decode_result, encode_result
-from airunner.domain.errors import InternalError, InvalidArgument
+from airunner.domain.errors import InvalidArgument, JobNotFound
 from airunner.domain.job import Job
+from airunner.stores.aws.connection import Refused
 from airunner.stores.aws.items import blob, blob_at, text
 
 if TYPE_CHECKING:
@@ -26,8 +28,8 @@ _S3: Final = "s3:"
 class Payloads:
     """Where the payloads of jobs are. A place is empty for the row itself, an item's key, or `s3:` and a key.
 
-    A payload is written before the row that names it, under a name that only this job and attempt uses: one
-    whose row was never written is seen by nobody.
+    A payload is written before the row that names it, under a name that only this job uses, and of results
+    only one of just these bytes: what no row names is seen by nobody.
     """
 
     def __init__(self, aws: Aws, layout: Layout) -> None:
@@ -42,9 +44,11 @@ class Payloads:
 
     async def keep_result(self, job_id: str, attempt: int, result: JobResult) -> Item:
         """Return the attributes of a row with this result, which is written if it goes elsewhere."""
-        key = f"jobs/{job_id}/result-{attempt}"
+        encoded = encode_result(result)
+        # Two ends of one attempt may race: that which loses must not write over what the row names by then.
+        name = f"{attempt}-{hashlib.sha256(encoded).hexdigest()[:16]}"
         return await self._keep(
-            "result", "result_place", encode_result(result), f"result#{job_id}#{attempt}", key
+            "result", "result_place", encoded, f"result#{job_id}#{name}", f"jobs/{job_id}/result-{name}"
         )
 
     async def params_of(self, row: Row) -> JobParams:
@@ -105,8 +109,15 @@ class Payloads:
         return {place: text(_S3 + object_key)}
 
     async def _fetch(self, place: str) -> bytes:
+        """Return a payload; one that is gone went with its job, whose row is the last to go."""
         if place.startswith(_S3):
-            answer = await self._aws.s3("GetObject", Bucket=self._layout.bucket, Key=place.removeprefix(_S3))
+            key = place.removeprefix(_S3)
+            try:
+                answer = await self._aws.s3("GetObject", Bucket=self._layout.bucket, Key=key)
+            except Refused as refused:
+                if refused.code == "NoSuchKey":
+                    raise JobNotFound from None
+                raise
             return bytes(answer["Body"])
         answer = await self._aws.dynamodb(
             "GetItem",
@@ -115,5 +126,5 @@ class Payloads:
             ConsistentRead=True,
         )
         if "Item" not in answer:
-            raise InternalError
+            raise JobNotFound
         return blob_at(answer["Item"], "payload")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import structlog
 
@@ -59,6 +59,8 @@ class Receiver:
         # Demands that somebody works for, and whether they were withdrawn meanwhile.
         self._busy: dict[Demand, bool] = {}
         self._polls: dict[str, set[asyncio.Task[None]]] = {}
+        # Those polls that have brought messages, and claim what they name.
+        self._serving: set[asyncio.Task[None]] = set()
         self._paused: dict[str, asyncio.Event] = {}
         self._closed = False
 
@@ -93,8 +95,9 @@ class Receiver:
         self._closed = True
         for answer in self._room.empty_out():
             answer.set_result(())
-        polls = [poll for polls in self._polls.values() for poll in polls]
-        for poll in polls:
+        polls = {poll for polls in self._polls.values() for poll in polls}
+        # What is being claimed is still answered: cancelled, it would be held by nobody until it lapses.
+        for poll in polls - self._serving:
             poll.cancel()
         if polls:
             await asyncio.wait(polls)
@@ -119,25 +122,32 @@ class Receiver:
         taken: list[Job] = []
         while len(taken) < demand.max_jobs:
             wanted = min(demand.max_jobs - len(taken), MOST_AT_ONCE)
-            received = await self._messages.receive(queue, wanted, 0 if taken else wait_seconds)
-            if not received:
+            try:
+                received = await self._messages.receive(queue, wanted, 0 if taken else wait_seconds)
+                taken += await self._claim(queue, received, demand)
+            except AirunnerError as error:
+                if not taken:
+                    raise
+                # What was claimed before must not be lost.
+                _log.warning("aws.receive_failed", queue=queue, error=error.text)
                 break
-            taken += await self._claim(queue, received, demand)
-            if queue in self._paused:
+            if not received or queue in self._paused:
                 break
         return taken
 
     async def _claim(self, queue: str, received: Sequence[Message], demand: Demand) -> list[Job]:
+        if not received:
+            return []
         paused, jobs = await self._claimer.claim(queue, received, demand)
         if paused:
             self._paused.setdefault(queue, asyncio.Event())
         return jobs
 
-    def _park(self, demand: Demand, answer: asyncio.Future[Sequence[Job]]) -> None:
+    def _park(self, demand: Demand, answer: asyncio.Future[Sequence[Job]], *, first: bool = False) -> None:
         if self._closed:
             answer.set_result(())
             return
-        self._room.park(demand, answer)
+        self._room.park(demand, answer, first=first)
         for queue in demand.queues:
             polls = self._polls.setdefault(queue, set())
             if len(polls) < min(_MOST_POLLS, -(-self._wanted(queue) // MOST_AT_ONCE)):
@@ -149,17 +159,26 @@ class Receiver:
         return sum(demand.max_jobs for demand in self._room.waiting_for([queue]))
 
     async def _poll(self, queue: str) -> None:
+        poll = cast("asyncio.Task[None]", asyncio.current_task())
         while queue in self._room.queues:
             try:
-                if await self._is_open(queue):
-                    wanted = self._wanted(queue)
-                    received = await self._messages.receive(queue, wanted, _LONG_POLL_SECONDS)
-                    await self._serve(queue, received)
-                else:
-                    await self._until_resumed(queue)
+                await self._poll_once(queue, poll)
             except AirunnerError as error:
                 _log.warning("aws.receive_failed", queue=queue, error=error.text)
                 await self._patience.sleep(_AFTER_FAILURE_SECONDS)
+        # In the same turn of the loop: whoever parks next must not count on this one.
+        self._polls[queue].discard(poll)
+
+    async def _poll_once(self, queue: str, poll: asyncio.Task[None]) -> None:
+        if not await self._is_open(queue):
+            await self._until_resumed(queue)
+        elif wanted := self._wanted(queue):
+            received = await self._messages.receive(queue, wanted, _LONG_POLL_SECONDS)
+            self._serving.add(poll)
+            try:
+                await self._serve(queue, received)
+            finally:
+                self._serving.discard(poll)
 
     async def _serve(self, queue: str, received: Sequence[Message]) -> None:
         """Claim messages for those who wait, in the order of their arrival."""
@@ -184,7 +203,8 @@ class Receiver:
             if jobs or withdrawn:
                 answer.set_result(jobs)
             else:
-                self._park(demand, answer)
+                # It was its turn: messages that came to nothing do not put it behind the others.
+                self._park(demand, answer, first=True)
 
     async def _is_open(self, queue: str) -> bool:
         """Tell whether a queue may be received from; one that was paused is asked about again."""

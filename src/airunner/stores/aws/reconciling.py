@@ -13,6 +13,7 @@ from airunner.domain import lifecycle
 from airunner.domain.errors import JobNotFound
 from airunner.domain.job import JobState
 from airunner.stores.aws.claiming import SKEW_MS
+from airunner.stores.aws.connection import ConditionFailed
 from airunner.stores.aws.enqueueing import SENT_CHECK_MS, sentinel_key
 from airunner.stores.aws.items import number, row_from_item, text
 from airunner.stores.aws.layout import CHECKS_INDEX
@@ -86,8 +87,9 @@ class Reconciler:
             names = [item["job_id"]["S"] for item in answer["Items"]]
             items = await self._rows.read_many(names) if names else {}
             for name in names:
+                # Without the result: that of a purge that was interrupted may be gone already.
                 if name in items:
-                    yield await self._payloads.with_result(row_from_item(items[name]))
+                    yield row_from_item(items[name])
 
     async def _look_at(self, row: Row, now: int) -> bool:
         """Do what a job needs; tell whether it has ended by that."""
@@ -132,11 +134,20 @@ class Reconciler:
         """Remove all of a job, its row last: what is interrupted is done again."""
         events = await self._log.remove(row.job_id)
         await self._payloads.remove(row)
-        for key in (sentinel_key(row.principal, row.request_id), row.job_id):
-            await self._aws.dynamodb(
-                "DeleteItem", TableName=self._layout.jobs_table, Key={"job_id": text(key)}
+        # After a purge that was interrupted here the request may have been made again, for another job.
+        with suppress(ConditionFailed):
+            await self._delete(
+                sentinel_key(row.principal, row.request_id),
+                ConditionExpression="target = :job",
+                ExpressionAttributeValues={":job": text(row.job_id)},
             )
+        await self._delete(row.job_id)
         return events
+
+    async def _delete(self, key: str, **conditions: Any) -> None:
+        await self._aws.dynamodb(
+            "DeleteItem", TableName=self._layout.jobs_table, Key={"job_id": text(key)}, **conditions
+        )
 
 
 def number_of_check(row: Row) -> int:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airunner.domain import lifecycle
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import AirunnerError, Unavailable
 from airunner.stores.aws.claiming import SKEW_MS, Claimer
+from airunner.stores.aws.dead_letters import DeadLetterQueues
 from airunner.stores.aws.enqueueing import Enqueuer, queue_key
 from airunner.stores.aws.event_log import EventLog
 from airunner.stores.aws.follow_ups import FollowUps
 from airunner.stores.aws.holding import Holding
-from airunner.stores.aws.items import text, update_expression
+from airunner.stores.aws.items import text, text_at, update_expression
 from airunner.stores.aws.keys import Keys
 from airunner.stores.aws.listing import Listing
 from airunner.stores.aws.messages import Messages
@@ -21,10 +23,11 @@ from airunner.stores.aws.payloads import Payloads
 from airunner.stores.aws.receiving import Receiver
 from airunner.stores.aws.reconciling import Reconciler
 from airunner.stores.aws.rows import CHECK_AFTER_MS, Rows
-from airunner.stores.base import Capabilities
+from airunner.stores.aws.streams import EventStream
+from airunner.stores.base import Capabilities, PayloadLinks
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Mapping, Sequence
 
     from airunner.domain.clock import Clock
     from airunner.domain.event import EncodedEvent
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from airunner.domain.lifecycle import Lifecycle
     from airunner.stores.aws.connection import Aws
     from airunner.stores.aws.layout import Layout
+    from airunner.stores.aws.listing import Bounds
     from airunner.stores.base import (
         ApiKey,
         AttemptKey,
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
         Retention,
         Upkeep,
     )
+    from airunner.stores.dead_letters import DeadLetter, DeadLetterPage, MessageCounts, Redrive, Redriven
 
 _EVENTS_KEPT_MS = 30 * 24 * 3600 * 1000
 
@@ -58,7 +63,7 @@ class AwsStore:
     Opens the connection that it is given, and closes it.
     """
 
-    capabilities = Capabilities(
+    _capabilities = Capabilities(
         strict_fifo=False,
         redelivery_slack_seconds=(CHECK_AFTER_MS + SKEW_MS) / 1000,
         durable=True,
@@ -73,7 +78,9 @@ class AwsStore:
         *,
         events_kept_ms: int = _EVENTS_KEPT_MS,
         glance_seconds: int = 1,
+        list_bounds: Bounds | None = None,
     ) -> None:
+        self.capabilities = replace(self._capabilities, tells_changes=layout.streams)
         self._clock = clock
         self._layout = layout
         self._aws = aws
@@ -82,7 +89,8 @@ class AwsStore:
         self._rows = rows = Rows(aws, layout, self._payloads)
         self._log = EventLog(aws, layout, ttl_ms=events_kept_ms)
         self._messages = Messages(aws, layout, self._follow_ups)
-        self._listing = Listing(aws, layout, rows=rows, payloads=self._payloads)
+        self._listing = Listing(aws, layout, rows=rows, payloads=self._payloads, bounds=list_bounds)
+        self._stream = EventStream(aws, layout, SystemClock())
         self._keys = Keys(aws, layout, rows)
         self._holding = Holding(rows=rows, log=self._log, messages=self._messages)
         self._enqueuer = Enqueuer(
@@ -100,6 +108,14 @@ class AwsStore:
             claimer=claimer,
             rows=rows,
             # Polls go by the real clock, whatever jobs go by.
+            patience=SystemClock(),
+            glance_seconds=glance_seconds,
+        )
+        self._dead_letters = DeadLetterQueues(
+            aws,
+            layout,
+            rows=rows,
+            messages=self._messages,
             patience=SystemClock(),
             glance_seconds=glance_seconds,
         )
@@ -189,6 +205,14 @@ class AwsStore:
         """Return a job, or raise JobNotFound."""
         return await self._payloads.job_of(await self._rows.read(job_id))
 
+    async def link_payloads(self, job_id: str, seconds: int) -> PayloadLinks:
+        """Return the addresses of what a job has in S3."""
+        item = (await self._rows.read_many([job_id])).get(job_id, {})
+        return PayloadLinks(
+            params_url=await self._payloads.link(text_at(item, "params_place"), seconds),
+            result_url=await self._payloads.link(text_at(item, "result_place"), seconds),
+        )
+
     async def list_jobs(self, query: JobQuery) -> JobPage:
         """Return jobs, newest first."""
         if query.queue:
@@ -226,6 +250,28 @@ class AwsStore:
     async def note_watched(self, job_ids: Sequence[str], until: int) -> None:
         """Let every replica know that somebody looks at these jobs."""
         await asyncio.gather(*(self._rows.note_watched(job_id, until) for job_id in job_ids))
+
+    async def read_changes(self) -> Collection[str]:
+        """Return the jobs of which the stream of the events table tells."""
+        return await self._stream.read()
+
+    async def list_dead_letters(self, queue: str, max_messages: int) -> DeadLetterPage:
+        """Look at messages that were put aside."""
+        return await self._dead_letters.look(queue, max_messages)
+
+    async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
+        """Send messages that were put aside back to their queue."""
+        return await self._dead_letters.redrive(redrive)
+
+    async def purge_dead_letters(
+        self, queue: str, max_messages: int, *, dry_run: bool
+    ) -> Sequence[DeadLetter]:
+        """Delete messages that were put aside."""
+        return await self._dead_letters.purge(queue, max_messages, dry_run=dry_run)
+
+    async def count_messages(self) -> Sequence[MessageCounts]:
+        """Return how many messages there are, of each queue."""
+        return await self._dead_letters.count()
 
     async def add_key(self, key: ApiKey) -> None:
         """Keep a new key."""

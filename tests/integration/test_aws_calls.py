@@ -1,0 +1,161 @@
+"""What each operation of the production store asks of AWS, call by call: this is what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from airunner.domain.batching import Batcher
+from airunner.domain.event import StreamType
+from airunner.domain.job import BatchingConfig, JobState
+from airunner.services.api import StreamRequest
+from airunner.stores.aws.store import AwsStore
+from airunner.testing.aws.strict import StrictProxy
+from airunner.testing.clock import ManualClock
+from airunner.testing.conformance.backend import Api
+from airunner.testing.factories import make_batch, make_platform, make_request, make_success
+from tests.support.aws_stores import make_resources, make_store
+
+LINES = 10_000
+BATCH = 50
+
+
+class Metered:
+    """One replica, and what it has asked since `begin`."""
+
+    def __init__(self, store: AwsStore, api: Api, aws: StrictProxy) -> None:
+        self._store = store
+        self._aws = aws
+        self.api = api
+
+    async def begin(self) -> None:
+        """Count from now, once nothing is under way any more."""
+        await self._store._follow_ups.finish()
+        self._aws.counts.reset()
+
+    async def calls(self) -> dict[str, int]:
+        """What was asked, with all that followed the answers."""
+        await self._store._follow_ups.finish()
+        return dict(self._aws.counts.calls)
+
+    @property
+    def items_read(self) -> int:
+        return self._aws.counts.items_read
+
+    @property
+    def items_written(self) -> int:
+        return self._aws.counts.items_written
+
+
+@pytest.fixture
+async def metered(aws: StrictProxy, aws_env: str) -> AsyncIterator[Metered]:
+    clock = ManualClock()
+    store = make_store(aws.url, await make_resources(aws.url, aws_env), clock)
+    async with make_platform(store, clock) as platform:
+        api = Api(jobs=platform.jobs, events=platform.events, clock=clock, platform=platform)
+        # The first job of a queue notes that the queue is used; all others find that done.
+        await api.complete(await api.new_claim())
+        metered = Metered(store, api, aws)
+        await metered.begin()
+        yield metered
+
+
+async def test_a_job_is_one_transaction_one_message_and_the_mark_that_it_was_sent(metered: Metered) -> None:
+    await metered.api.enqueue()
+    assert await metered.calls() == {"TransactWriteItems": 1, "SendMessage": 1, "UpdateItem": 1}
+
+
+async def test_a_hundred_jobs_are_two_transactions_and_ten_sends(metered: Metered) -> None:
+    await metered.api.jobs.enqueue_jobs([make_request() for _ in range(100)])
+    assert await metered.calls() == {"TransactWriteItems": 2, "SendMessageBatch": 10, "UpdateItem": 100}
+
+
+async def test_a_repeated_enqueue_reads_the_job_and_sends_again(metered: Metered) -> None:
+    request = make_request()
+    await metered.api.enqueue(request)
+    await metered.begin()
+    await metered.api.enqueue(request)
+    assert await metered.calls() == {"TransactWriteItems": 1, "GetItem": 1, "SendMessage": 1}
+
+
+async def test_ten_jobs_are_claimed_with_one_receive_and_one_read(metered: Metered) -> None:
+    await metered.api.jobs.enqueue_jobs([make_request() for _ in range(10)])
+    await metered.begin()
+    assert len(await metered.api.dequeue(max_jobs=10)) == 10
+    assert await metered.calls() == {
+        "ReceiveMessage": 1,
+        "BatchGetItem": 1,
+        "UpdateItem": 10,
+        "ChangeMessageVisibilityBatch": 1,
+    }
+
+
+async def test_an_empty_queue_costs_one_receive(metered: Metered) -> None:
+    assert await metered.api.dequeue(max_jobs=10) == []
+    assert await metered.calls() == {"ReceiveMessage": 1}
+
+
+async def test_a_batch_is_one_item_and_one_write_of_the_row(metered: Metered) -> None:
+    held = await metered.api.new_claim()
+    await metered.begin()
+    for first in range(1, 5 * BATCH, BATCH):
+        await metered.api.publish(held, make_batch(first, first + BATCH - 1))
+    assert await metered.calls() == {"PutItem": 5, "UpdateItem": 5}
+
+
+async def test_a_publish_that_is_repeated_costs_a_read(metered: Metered) -> None:
+    held = await metered.api.new_claim()
+    await metered.api.publish(held, make_batch(1, BATCH))
+    await metered.begin()
+    await metered.api.publish(held, make_batch(1, BATCH))
+    assert await metered.calls() == {"GetItem": 1}
+
+
+async def test_a_beat_is_one_write_of_the_row_and_one_of_the_message(metered: Metered) -> None:
+    held = await metered.api.new_claim()
+    await metered.begin()
+    await metered.api.beat(held)
+    assert await metered.calls() == {"UpdateItem": 1, "ChangeMessageVisibilityBatch": 1}
+
+
+async def test_an_end_with_last_events_is_one_item_one_row_and_one_message(metered: Metered) -> None:
+    held = await metered.api.new_claim()
+    await metered.begin()
+    await metered.api.complete(held, make_success(final_sequence=3), make_batch(1, 3))
+    assert await metered.calls() == {"PutItem": 1, "UpdateItem": 1, "DeleteMessageBatch": 1}
+
+
+async def test_a_release_is_one_row_and_one_message(metered: Metered) -> None:
+    held = await metered.api.new_claim()
+    await metered.begin()
+    await metered.api.release(held)
+    assert await metered.calls() == {"UpdateItem": 1, "ChangeMessageVisibilityBatch": 1}
+
+
+async def test_ten_thousand_lines_that_nobody_watches_are_two_hundred_items(metered: Metered) -> None:
+    held = await metered.api.new_claim()
+    batcher, now = Batcher(BatchingConfig()), metered.api.clock.now()
+    await metered.begin()
+    flushes = batcher.add_output([b"line %d\n" % number for number in range(LINES)], StreamType.STDOUT, now)
+    for flush in [*flushes, *batcher.close(now)]:
+        await metered.api.publish(held, *flush.events)
+    calls = await metered.calls()
+    assert calls.keys() == {"PutItem", "UpdateItem"}
+    assert calls["PutItem"] <= 205
+    assert metered.items_written == calls["PutItem"] + calls["UpdateItem"]
+    assert len(await metered.api.stored(held.job.job_id)) == LINES
+
+
+async def test_a_replay_reads_only_what_comes_after(metered: Metered) -> None:
+    held = await metered.api.new_claim()
+    batches = [make_batch(first, first + BATCH - 1) for first in range(1, LINES, BATCH)]
+    for start in range(0, len(batches), 20):
+        await metered.api.publish(held, *batches[start : start + 20])
+    assert await metered.api.complete(held) is JobState.COMPLETED
+    await metered.begin()
+    request = StreamRequest(job_id=held.job.job_id, from_sequence=9_000, follow=False)
+    events = await metered.api.read(request)
+    calls = await metered.calls()
+    assert [event.sequence for event in events] == list(range(9_000, LINES + 1))
+    assert metered.items_read - calls["GetItem"] <= 22

@@ -1,0 +1,216 @@
+"""Metrics sent to CloudWatch, as an emulator keeps them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from aiobotocore.session import get_session
+
+from airunner.app import build_exporter
+from airunner.config import ConfigError
+from airunner.config.settings import AwsSettings, Settings, StoreSettings, TelemetrySettings
+from airunner.domain.errors import Unavailable
+from airunner.stores.aws.cloudwatch import DATA_AT_ONCE, INTERVAL_SECONDS, MOST_SERIES, CloudWatchExporter
+from airunner.stores.aws.connection import Aws
+from airunner.telemetry.instruments import Level, Spread, Tally
+from airunner.testing.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
+from airunner.testing.aws.faults import ANY, Kind
+from airunner.testing.aws.strict import StrictProxy
+from airunner.testing.clock import ManualClock
+from airunner.testing.conditions import until
+from airunner.testing.factories import make_request
+from tests.support.aws_stores import options_of
+from tests.support.processes import running_stack
+
+pytest_plugins = ("tests.support.aws",)
+
+
+class Watch:
+    """An exporter, and what CloudWatch was told. It sends by itself 60 seconds after its start."""
+
+    def __init__(self, url: str, namespace: str, *instruments: Tally | Level | Spread) -> None:
+        self.clock = ManualClock()
+        self.namespace = namespace
+        self._url = url
+        options = replace(options_of(url), clients=("cloudwatch",), attempts=1)
+        self.exporter = CloudWatchExporter(Aws(options), namespace, instruments, self.clock)
+
+    async def told(self, name: str, **labels: str) -> list[tuple[float, float]]:
+        """Return the sums and numbers of samples of a series, by ten seconds."""
+        async with self._client() as client:
+            answer = await client.get_metric_statistics(
+                Namespace=self.namespace,
+                MetricName=name,
+                Dimensions=[{"Name": label, "Value": value} for label, value in labels.items()],
+                StartTime=datetime.fromtimestamp(1_699_999_980, UTC),
+                EndTime=datetime.fromtimestamp(1_700_003_580, UTC),
+                Period=10,
+                Statistics=["Sum", "SampleCount"],
+            )
+        points = sorted(answer["Datapoints"], key=lambda point: point["Timestamp"])
+        return [(point["Sum"], point["SampleCount"]) for point in points]
+
+    async def labels(self, name: str) -> set[tuple[tuple[str, str], ...]]:
+        """Return the dimensions of all series of a metric."""
+        async with self._client() as client:
+            answer = await client.list_metrics(Namespace=self.namespace, MetricName=name)
+        return {
+            tuple((entry["Name"], entry["Value"]) for entry in metric["Dimensions"])
+            for metric in answer["Metrics"]
+        }
+
+    def _client(self) -> AbstractAsyncContextManager[Any]:
+        return get_session().create_client(
+            "cloudwatch",
+            region_name=REGION,
+            endpoint_url=self._url,
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+        )
+
+
+@pytest.fixture
+def jobs() -> Tally:
+    return Tally("airunner.jobs", "Jobs", "state")
+
+
+@pytest.fixture
+async def watch(emulator: EmulatorProcess, aws_env: str, jobs: Tally) -> AsyncIterator[Watch]:
+    made = Watch(emulator.url, aws_env, jobs)
+    async with made.exporter:
+        yield made
+
+
+async def test_counts_are_what_came_since_the_last_time(watch: Watch, jobs: Tally) -> None:
+    jobs.add(3, "done")
+    await watch.exporter.send()
+    watch.clock.advance(1)
+    await watch.exporter.send()
+    watch.clock.advance(49)
+    jobs.add(2, "done")
+    jobs.add(1, "lost")
+    await watch.exporter.send()
+    assert await watch.told("airunner.jobs", state="done") == [(3, 1), (2, 1)]
+    assert await watch.told("airunner.jobs", state="lost") == [(1, 1)]
+
+
+async def test_levels_are_what_they_are(emulator: EmulatorProcess, aws_env: str) -> None:
+    level = Level("airunner.depth", "Depth", "queue")
+    level.show({("builds",): 7, ("",): 5})
+    watch = Watch(emulator.url, aws_env, level)
+    async with watch.exporter:
+        await watch.exporter.send()
+        watch.clock.advance(50)
+    assert await watch.told("airunner.depth", queue="builds") == [(7, 1), (7, 1)]
+    assert await watch.labels("airunner.depth") == {(), (("queue", "builds"),)}
+
+
+async def test_histograms_tell_the_bounds_of_their_values(emulator: EmulatorProcess, aws_env: str) -> None:
+    spread = Spread("airunner.time", "Time", (1.0, 5.0), unit="s")
+    watch = Watch(emulator.url, aws_env, spread)
+    async with watch.exporter:
+        spread.record(0.5, times=3)
+        spread.record(8.0)
+        await watch.exporter.send()
+        watch.clock.advance(50)
+        spread.record(4.0)
+    assert await watch.told("airunner.time") == [(3 * 1.0 + 8.0, 4), (5.0, 1)]
+
+
+async def test_it_sends_by_itself_and_once_more_at_its_end(
+    emulator: EmulatorProcess, aws_env: str, jobs: Tally
+) -> None:
+    watch = Watch(emulator.url, aws_env, jobs)
+    async with watch.exporter:
+        jobs.add(1, "done")
+        await until(lambda: watch.clock.waiting == 1)
+        watch.clock.advance(INTERVAL_SECONDS)
+        await until(lambda: watch.clock.waiting == 1)
+        jobs.add(4, "done")
+        watch.clock.advance(INTERVAL_SECONDS / 2)
+    assert sum(total for total, _ in await watch.told("airunner.jobs", state="done")) == 5
+
+
+async def test_what_could_not_be_sent_goes_with_the_next(aws: StrictProxy, aws_env: str, jobs: Tally) -> None:
+    watch = Watch(aws.url, aws_env, jobs)
+    async with watch.exporter:
+        jobs.add(3, "done")
+        aws.faults.next(ANY, Kind.RESET)
+        with pytest.raises(Unavailable):
+            await watch.exporter.send()
+        jobs.add(2, "done")
+        await watch.exporter.send()
+    assert await watch.told("airunner.jobs", state="done") == [(5, 1)]
+
+
+async def test_a_failure_is_logged_and_no_more(aws: StrictProxy, aws_env: str, jobs: Tally) -> None:
+    watch = Watch(aws.url, aws_env, jobs)
+    jobs.add(1, "done")
+    aws.faults.next(ANY, Kind.RESET)
+    with structlog.testing.capture_logs() as logs:
+        async with watch.exporter:
+            pass
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"][
+        -1
+    ] == "metrics.export_failed"
+
+
+async def test_series_are_bounded_and_the_first_stay(watch: Watch, jobs: Tally) -> None:
+    for number in range(MOST_SERIES + 2):
+        jobs.add(1, f"s{number}")
+    with structlog.testing.capture_logs() as logs:
+        await watch.exporter.send()
+    assert [(entry["event"], entry["left_out"]) for entry in logs] == [("metrics.too_many", 2)]
+    jobs.add(1, "s0")
+    watch.clock.advance(50)
+    await watch.exporter.send()
+    assert await watch.told("airunner.jobs", state="s0") == [(1, 1), (1, 1)]
+    assert await watch.told("airunner.jobs", state=f"s{MOST_SERIES}") == []
+
+
+def test_all_series_fit_one_call() -> None:
+    assert MOST_SERIES <= DATA_AT_ONCE
+
+
+async def test_a_server_sends_its_metrics(emulator: EmulatorProcess, aws_env: str, tmp_path: Path) -> None:
+    environment = {
+        "AIRUNNER_TELEMETRY__CLOUDWATCH_NAMESPACE": aws_env,
+        "AWS_ENDPOINT_URL": emulator.url,
+        "AWS_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+    }
+    async with running_stack(tmp_path, environment) as stack:
+        server = await stack.start_server("--store", "memory")
+        async with stack.client() as client:
+            await client.enqueue_jobs([make_request()])
+        server.send(signal.SIGTERM)
+        assert await server.ended() == 0
+    watch = Watch(emulator.url, aws_env)
+    assert await watch.labels("airunner.jobs.enqueued") == {()}
+
+
+async def test_without_a_namespace_nothing_is_sent(emulator: EmulatorProcess) -> None:
+    store = StoreSettings(aws=AwsSettings(region=REGION, endpoint_url=emulator.url))
+    assert not isinstance(build_exporter(Settings(store=store)), CloudWatchExporter)
+    named = Settings(store=store, telemetry=TelemetrySettings(cloudwatch_namespace="airunner"))
+    assert isinstance(build_exporter(named), CloudWatchExporter)
+
+
+def test_a_namespace_needs_a_region() -> None:
+    with pytest.raises(ConfigError, match=r"store\.aws\.region"):
+        build_exporter(Settings(telemetry=TelemetrySettings(cloudwatch_namespace="airunner")))
+
+
+@pytest.mark.parametrize("namespace", ["AWS/EC2", ":a", "ä", "x" * 256])
+def test_a_namespace_is_one_of_cloudwatch(namespace: str) -> None:
+    with pytest.raises(ValueError, match="namespace of CloudWatch"):
+        TelemetrySettings(cloudwatch_namespace=namespace)

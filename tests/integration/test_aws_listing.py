@@ -1,0 +1,122 @@
+"""Lists on AWS beyond what they count, number and look at, with bounds that are small."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import structlog
+
+from airunner.domain.errors import InvalidArgument
+from airunner.domain.job import JobState
+from airunner.services.platform import PlatformRules
+from airunner.stores.aws.connection import Aws
+from airunner.stores.aws.listing import Bounds
+from airunner.stores.aws.store import AwsStore
+from airunner.stores.base import JobPage, JobQuery
+from airunner.testing.aws.strict import StrictProxy
+from airunner.testing.clock import ManualClock
+from airunner.testing.conformance.backend import Api
+from airunner.testing.factories import NEVER_SECONDS, make_platform, make_request
+from tests.support.aws_stores import make_resources, options_of
+
+pytest_plugins = ("tests.support.aws",)
+
+BOUNDS = Bounds(counted=10, numbered=20, looked_at=2)
+
+
+@pytest.fixture
+async def api(aws: StrictProxy, aws_env: str) -> AsyncIterator[Api]:
+    clock, layout = ManualClock(), await make_resources(aws.url, aws_env)
+    store = AwsStore(Aws(options_of(aws.url)), layout, clock, glance_seconds=0, list_bounds=BOUNDS)
+    rules = PlatformRules(maintenance_interval_seconds=NEVER_SECONDS)
+    async with make_platform(store, clock, rules) as platform:
+        yield Api(jobs=platform.jobs, events=platform.events, clock=clock, platform=platform)
+
+
+async def test_pages_are_counted_up_to_a_number_of_jobs(api: Api) -> None:
+    await enqueue(api, 10)
+    assert (await listed(api, page=1, page_size=3)).last_page == 4
+
+
+async def test_beyond_it_there_is_only_a_next_page(api: Api) -> None:
+    newest = (await enqueue(api, 11))[::-1]
+    pages = [await listed(api, page=page, page_size=3) for page in range(1, 6)]
+    assert [ids(page) for page in pages] == [newest[:3], newest[3:6], newest[6:9], newest[9:], []]
+    assert [page.last_page for page in pages] == [2, 3, 4, 4, 5]
+    assert [bool(page.next_cursor) for page in pages] == [True, True, True, False, False]
+
+
+async def test_beyond_another_there_are_only_cursors(api: Api) -> None:
+    newest = (await enqueue(api, 23))[::-1]
+    last = await listed(api, page=2, page_size=10)
+    assert ids(last) == newest[10:20]
+    assert last.last_page == 3
+    for page, page_size in ((3, 10), (2, 11)):
+        with pytest.raises(InvalidArgument, match="pages are numbered up to 20 jobs; follow next_cursor"):
+            await listed(api, page=page, page_size=page_size)
+    rest = await listed(api, cursor=last.next_cursor, page_size=10)
+    assert ids(rest) == newest[20:]
+    assert rest.next_cursor == ""
+
+
+async def test_a_rare_state_is_looked_for_in_bounded_steps(api: Api, aws: StrictProxy) -> None:
+    rare = await api.enqueue()
+    await api.jobs.cancel_job(rare)
+    await enqueue(api, 60)
+    cursor, found, steps = "", list[str](), 0
+    while steps == 0 or cursor:
+        aws.counts.reset()
+        page = await listed(api, state=JobState.CANCELLED, cursor=cursor)
+        # Two shards, ten queries of each.
+        assert aws.counts.calls["Query"] <= 20
+        found += ids(page)
+        cursor = page.next_cursor
+        steps += 1
+    assert found == [rare]
+    assert steps > 1
+
+
+async def test_a_page_that_was_given_up_says_that_there_is_more(api: Api) -> None:
+    await api.jobs.cancel_job(await api.enqueue())
+    await enqueue(api, 60)
+    page = await listed(api, state=JobState.CANCELLED)
+    assert (ids(page), page.last_page) == ([], 2)
+
+
+async def test_all_of_a_state_come_once_however_often_the_search_is_given_up(api: Api) -> None:
+    added = await enqueue(api, 70)
+    some = added[::23]
+    for job_id in some:
+        await api.jobs.cancel_job(job_id)
+    cursor, found = "", list[str]()
+    while not found or cursor:
+        page = await listed(api, state=JobState.CANCELLED, cursor=cursor, page_size=2)
+        found += ids(page)
+        cursor = page.next_cursor
+    assert found == some[::-1]
+
+
+async def test_a_list_of_all_queues_is_warned_of(api: Api) -> None:
+    with structlog.testing.capture_logs() as logs:
+        await listed(api)
+        assert logs == []
+        await api.jobs.list_jobs(JobQuery())
+    assert [(entry["event"], entry["log_level"]) for entry in logs] == [("aws.list_all", "warning")]
+
+
+async def enqueue(api: Api, count: int) -> list[str]:
+    outcomes = await api.jobs.enqueue_jobs([make_request() for _ in range(count)])
+    return [outcome.job_id for outcome in outcomes if not isinstance(outcome, Exception)]
+
+
+async def listed(
+    api: Api, *, state: JobState | None = None, page: int = 1, page_size: int = 20, cursor: str = ""
+) -> JobPage:
+    return await api.jobs.list_jobs(
+        JobQuery(queue="builds", state=state, page=page, page_size=page_size, cursor=cursor)
+    )
+
+
+def ids(page: JobPage) -> list[str]:
+    return [job.job_id for job in page.jobs]

@@ -1,0 +1,139 @@
+"""The production store where calls fail one at a time, replicas race, and AWS is as it may be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from airunner.domain.errors import FailedPrecondition
+from airunner.domain.job import JobState
+from airunner.stores.aws.store import AwsStore
+from airunner.stores.base import Demand
+from airunner.testing.aws.faults import Fault, Kind
+from airunner.testing.aws.strict import StrictAws, StrictProxy
+from airunner.testing.clock import ManualClock
+from airunner.testing.conditions import until
+from airunner.testing.conformance.backend import QUEUE, Api
+from airunner.testing.factories import make_batch, make_platform, make_success
+from tests.support.aws_stores import make_resources, make_store
+
+# More than a row holds itself.
+LARGE = "x" * 5_000
+ALL_TRIES = 4
+
+
+class Pair:
+    """A replica whose calls may go wrong, and another one that is well."""
+
+    def __init__(self, aws: StrictProxy, store: AwsStore, api: Api, other: Api) -> None:
+        self.aws = aws
+        self.store = store
+        self.api = api
+        self.other = other
+
+    async def add(self, count: int = 1) -> list[str]:
+        """Let the other replica add jobs, to the last call of it."""
+        added = await self.other.enqueue_many(count)
+        other = self.other.platform.store
+        assert isinstance(other, AwsStore)
+        await other._follow_ups.finish()
+        return added
+
+
+@pytest.fixture
+async def pair(aws: StrictProxy, strict_aws: StrictAws, aws_env: str) -> AsyncIterator[Pair]:
+    clock, layout = ManualClock(), await make_resources(aws.url, aws_env)
+    async with strict_aws.proxy() as well:
+        stores = [make_store(proxy.url, layout, clock) for proxy in (aws, well)]
+        async with make_platform(stores[0], clock) as first, make_platform(stores[1], clock) as second:
+            apis = [
+                Api(jobs=platform.jobs, events=platform.events, clock=clock, platform=platform)
+                for platform in (first, second)
+            ]
+            yield Pair(aws, stores[0], *apis)
+
+
+async def test_jobs_that_were_claimed_are_handed_out_though_another_claim_failed(pair: Pair) -> None:
+    added = await pair.add(3)
+    # All but the last try of each, and the last one of one.
+    pair.aws.faults.next("UpdateItem", Kind.THROTTLE, times=3 * (ALL_TRIES - 1) + 1)
+    held = await pair.api.dequeue(max_jobs=3)
+    running = {job_id for job_id in added if (await pair.other.jobs.get_job(job_id)).attempt}
+    assert {one.job.job_id for one in held} == running
+    assert len(held) in {1, 2}
+
+
+async def test_who_comes_back_at_once_is_served_again(pair: Pair) -> None:
+    async def take_two() -> list[str]:
+        demands = [Demand(queues=(QUEUE,), max_jobs=1, visibility_seconds=60) for _ in range(2)]
+        return [job.job_id for demand in demands for job in await pair.store.dequeue_jobs(demand)]
+
+    taking = asyncio.create_task(take_two())
+    added = await pair.add()
+    await until(lambda: pair.aws.counts.calls["UpdateItem"] == 1, limit_seconds=20)
+    added += await pair.add()
+    async with asyncio.timeout(20):
+        assert await taking == added
+
+
+async def test_what_is_being_claimed_at_the_close_is_still_answered(pair: Pair) -> None:
+    demand = Demand(queues=(QUEUE,), max_jobs=1, visibility_seconds=60)
+    pair.aws.faults.next("UpdateItem", Kind.DELAY)
+    claim = asyncio.create_task(pair.store.dequeue_jobs(demand))
+    (job_id,) = await pair.add()
+    await until(lambda: pair.aws.counts.calls["UpdateItem"] == 1, limit_seconds=20)
+    closing = asyncio.create_task(pair.store._receiver.close())
+    await until(lambda: pair.store._receiver._closed)
+    pair.aws.faults.release()
+    assert [job.job_id for job in await claim] == [job_id]
+    await closing
+
+
+async def test_the_end_that_loses_does_not_write_over_the_result_of_the_other(pair: Pair) -> None:
+    held = await pair.api.new_claim()
+    # So that the one remembers the job as running when the other has ended it.
+    await pair.api.publish(held, make_batch(1, 1))
+    result = make_success(output_json=f'"{LARGE}"')
+    await pair.other.complete(held, result)
+    with pytest.raises(FailedPrecondition):
+        await pair.api.complete(held, make_success(output_json=f'"other {LARGE}"'))
+    for api in (pair.api, pair.other):
+        assert (await api.job(held)).result == result
+
+
+async def test_a_wait_goes_on_through_receives_that_find_nothing(pair: Pair) -> None:
+    pair.aws.faults.next("ReceiveMessage", Kind.FALSE_EMPTY, times=3)
+    (job_id,) = await pair.add()
+    (held,) = await pair.api.dequeue(wait_seconds=20)
+    assert held.job.job_id == job_id
+    assert pair.aws.counts.calls["ReceiveMessage"] == 4
+
+
+async def test_upkeep_by_an_index_that_is_behind_harms_nothing(pair: Pair) -> None:
+    held = await pair.api.new_claim()
+    pair.aws.faults.add(Fault(kind=Kind.INDEX_LAG))
+    await pair.api.lapse(60)
+    (again,) = await pair.api.dequeue()
+    await pair.api.lapse(30)
+    await pair.api.complete(again)
+    for _ in range(2):
+        await pair.api.advance(100)
+    job = await pair.api.job(held)
+    assert (job.state, job.attempt) == (JobState.COMPLETED, 2)
+    assert await pair.api.dequeue() == []
+    pair.aws.faults.clear()
+    await pair.api.advance(100)
+    assert await pair.api.job(held) == job
+
+
+async def test_a_job_that_the_index_does_not_show_yet_is_looked_at_once_it_does(pair: Pair) -> None:
+    pair.aws.faults.add(Fault(kind=Kind.INDEX_LAG))
+    pair.aws.faults.next("SendMessage", Kind.THROTTLE, times=ALL_TRIES)
+    job_id = await pair.api.enqueue()
+    await pair.api.lapse(0)
+    assert await pair.api.dequeue() == []
+    pair.aws.faults.clear()
+    await pair.api.advance(1)
+    assert (await pair.api.claim()).job.job_id == job_id
