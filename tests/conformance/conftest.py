@@ -85,7 +85,7 @@ def open_api(request: pytest.FixtureRequest, tmp_path: Path) -> OpenApi:
 @pytest.fixture
 def make_aws_store(aws: StrictProxy, aws_env: str) -> MakeStore:
     async def made(_: Path, clock: ManualClock) -> JobStore:
-        return make_store(aws.url, await make_resources(aws.url, aws_env), clock)
+        return make_store(aws.url, await make_resources(aws.url, aws_env, bucket=True), clock)
 
     return made
 

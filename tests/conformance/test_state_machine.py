@@ -55,13 +55,16 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.twin = Twin(type(self).reach)
+        self.twin = self.make_twin()
+
+    def make_twin(self) -> Twin:
+        return Twin(type(self).reach)
 
     def teardown(self) -> None:
         try:
             for job in self.twin.jobs:
                 self.look(job)
-            self.twin.ask(lambda api: api.jobs.list_queues())
+            self.list_queues()
         finally:
             self.twin.close()
 

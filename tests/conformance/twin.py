@@ -51,7 +51,7 @@ class Twin:
         # The names that the store under test gave, and those of the model for the same.
         self._names: dict[str, str] = {}
         self.clock = ManualClock()
-        self.memory = MemoryStore(self.clock)
+        self.memory = self.make_memory()
         self.jobs: list[Pair] = []
         self.model, self.subject = self._runner.run(self._enter())
 
@@ -93,12 +93,18 @@ class Twin:
 
     def restart(self) -> None:
         """Close the store under test and open it again; the model's holders get the same grace."""
-        self._runner.run(self._open.aclose())
         for job in list(self.memory._jobs.values()):
             if job.state is JobState.RUNNING:
                 self.memory._save(job, lifecycle.survive_downtime(job.life, now=self.clock.now()))
+        self.reopen()
+
+    def reopen(self) -> None:
+        self._runner.run(self._open.aclose())
         self._open = AsyncExitStack()
         self.model, self.subject = self._runner.run(self._enter())
+
+    def make_memory(self) -> MemoryStore:
+        return MemoryStore(self.clock)
 
     async def waited(self, call: Call, meanwhile: Callable[[], Awaitable[None]]) -> Pair | None:
         """Let both wait for something, do something, and compare whether it was what they waited for."""

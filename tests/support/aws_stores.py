@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from airunner.domain.clock import Clock
 from airunner.stores.aws import layout as shapes
+from airunner.stores.aws.clients import OF_A_STORE
 from airunner.stores.aws.connection import Aws, AwsOptions
 from airunner.stores.aws.layout import Layout
 from airunner.stores.aws.store import AwsStore
@@ -21,7 +22,7 @@ def options_of(url: str) -> AwsOptions:
     return AwsOptions(region=REGION, endpoint_url=url, access_key=ACCESS_KEY, secret_key=SECRET_KEY)
 
 
-async def make_resources(url: str, env: str, *, bucket: bool = False) -> Layout:
+async def make_resources(url: str, env: str, *, bucket: bool = False, streams: bool = False) -> Layout:
     """Make tables and queues of one environment, without the redrive that no test of a store needs."""
     layout = Layout(
         env=env,
@@ -29,6 +30,7 @@ async def make_resources(url: str, env: str, *, bucket: bool = False) -> Layout:
         events_table=f"{env}_events",
         bucket=f"{env}-payloads" if bucket else "",
         listing_shards=2,
+        streams=streams,
     )
     async with Aws(options_of(url)) as aws:
         await asyncio.gather(*(aws.dynamodb("CreateTable", **table) for table in shapes.tables(layout)))
@@ -44,4 +46,6 @@ async def make_resources(url: str, env: str, *, bucket: bool = False) -> Layout:
 
 
 def make_store(url: str, layout: Layout, clock: Clock) -> AwsStore:
-    return AwsStore(Aws(options_of(url)), layout, clock, glance_seconds=0)
+    clients = (*OF_A_STORE, "streams") if layout.streams else OF_A_STORE
+    options = replace(options_of(url), bucket=layout.bucket, clients=clients)
+    return AwsStore(Aws(options), layout, clock, glance_seconds=0)

@@ -1,0 +1,169 @@
+"""The conformance suite on the production store while AWS misbehaves: nothing of it may show.
+
+All chance is from one seed. A call has tries enough that none of them fails to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from airunner.domain.retry import RetryPolicy
+from airunner.services.platform import PlatformRules
+from airunner.stores.aws.connection import Aws
+from airunner.stores.aws.store import AwsStore
+from airunner.testing.aws.faults import Fault, Kind
+from airunner.testing.aws.strict import StrictAws
+from airunner.testing.clock import ManualClock
+from airunner.testing.conformance.backend import Api, OpenApi
+from airunner.testing.conformance.cancelling import CancelConformance
+from airunner.testing.conformance.dequeue import DequeueConformance
+from airunner.testing.conformance.enqueue import EnqueueConformance
+from airunner.testing.conformance.holding import FencingConformance, VisibilityConformance
+from airunner.testing.conformance.listing import ListingConformance
+from airunner.testing.conformance.publishing import PublishConformance
+from airunner.testing.conformance.retention import RetentionConformance
+from airunner.testing.conformance.settling import CompleteConformance, ReleaseConformance
+from airunner.testing.conformance.streaming import ReplayConformance
+from tests.conformance.conftest import in_process
+from tests.support.aws_stores import make_resources, options_of
+
+SEED = 4711
+PATIENT = RetryPolicy(first_seconds=0.001, max_seconds=0.004, attempts=12)
+WRITES = (
+    "TransactWriteItems",
+    "PutItem",
+    "UpdateItem",
+    "DeleteItem",
+    "BatchWriteItem",
+    "SendMessage",
+    "SendMessageBatch",
+    "DeleteMessageBatch",
+    "ChangeMessageVisibilityBatch",
+)
+
+
+def each(operations: tuple[str, ...], kind: Kind, probability: float) -> tuple[Fault, ...]:
+    return tuple(Fault(operation=name, kind=kind, probability=probability) for name in operations)
+
+
+LOST_REPLIES = each(WRITES, Kind.EXECUTE_THEN_DROP, 0.1)
+THROTTLING = (Fault(kind=Kind.THROTTLE, probability=0.1),)
+RESETS = (Fault(kind=Kind.RESET, probability=0.1),)
+CONFLICTS = each(WRITES[:4], Kind.CONFLICT, 0.1)
+DUPLICATES = each(("ReceiveMessage",), Kind.DUPLICATE, 0.2)
+DISORDER = (*DUPLICATES, *each(("ReceiveMessage",), Kind.REORDER, 0.5))
+PARTS = each(("BatchGetItem", "BatchWriteItem"), Kind.UNPROCESSED, 0.5)
+
+
+class Faulty:
+    """What befalls the store under test."""
+
+    faults: tuple[Fault, ...]
+
+
+class LosesReplies(Faulty):
+    faults = LOST_REPLIES
+
+
+@pytest.fixture
+def open_api(request: pytest.FixtureRequest, strict_aws: StrictAws, aws_env: str) -> OpenApi:
+    faults: tuple[Fault, ...] = request.cls.faults
+
+    @asynccontextmanager
+    async def opened(rules: PlatformRules) -> AsyncIterator[Api]:
+        clock = ManualClock()
+        async with strict_aws.proxy(SEED) as proxy:
+            layout = await make_resources(proxy.url, aws_env)
+            aws = Aws(replace(options_of(proxy.url), call_seconds=5), policy=PATIENT)
+            for fault in faults:
+                proxy.faults.add(fault)
+            async with in_process(AwsStore(aws, layout, clock, glance_seconds=0), clock, rules) as api:
+                yield api
+
+    return opened
+
+
+class TestEnqueueWithLostReplies(LosesReplies, EnqueueConformance):
+    # What is refused before AWS is asked meets none of its faults.
+    test_what_is_out_of_range_is_refused_and_adds_nothing = None  # type: ignore[assignment]  # not a test here
+
+
+class TestFencingWithLostReplies(LosesReplies, FencingConformance):
+    pass
+
+
+class TestCompleteWithLostReplies(LosesReplies, CompleteConformance):
+    pass
+
+
+class TestReleaseWithLostReplies(LosesReplies, ReleaseConformance):
+    pass
+
+
+class TestPublishWithLostReplies(LosesReplies, PublishConformance):
+    pass
+
+
+class TestCancelWithLostReplies(LosesReplies, CancelConformance):
+    pass
+
+
+class TestRetentionWithLostReplies(LosesReplies, RetentionConformance):
+    # Thousands of calls that are all alike.
+    test_many_old_jobs_are_purged_in_one_pass = None  # type: ignore[assignment]  # not a test here
+
+
+@pytest.mark.long
+class TestDequeueWithLostReplies(LosesReplies, DequeueConformance):
+    pass
+
+
+class TestDequeueWithDuplicates(Faulty, DequeueConformance):
+    faults = DUPLICATES
+
+
+@pytest.mark.long
+class TestReleaseInDisorder(Faulty, ReleaseConformance):
+    faults = DISORDER
+
+
+class TestVisibilityInDisorder(Faulty, VisibilityConformance):
+    faults = DISORDER
+
+
+class TestCancelWhenThrottled(Faulty, CancelConformance):
+    faults = THROTTLING
+
+
+@pytest.mark.long
+class TestCompleteWhenThrottled(Faulty, CompleteConformance):
+    faults = THROTTLING
+
+
+@pytest.mark.long
+class TestReplayWithResets(Faulty, ReplayConformance):
+    faults = RESETS
+
+
+@pytest.mark.long
+class TestFencingWithResets(Faulty, FencingConformance):
+    faults = RESETS
+
+
+@pytest.mark.long
+class TestEnqueueWithConflicts(Faulty, EnqueueConformance):
+    faults = CONFLICTS
+
+
+class TestRetentionInParts(Faulty, RetentionConformance):
+    faults = PARTS
+    test_many_old_jobs_are_purged_in_one_pass = None  # type: ignore[assignment]  # not a test here
+
+
+@pytest.mark.long
+class TestListingInParts(Faulty, ListingConformance):
+    faults = PARTS

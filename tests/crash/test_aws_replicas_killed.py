@@ -1,0 +1,66 @@
+"""kill -9 of either server on one set of tables and queues, while everybody uses both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from airunner.domain.job import JobState
+from airunner.testing.aws.emulator import EmulatorProcess
+from airunner.testing.conditions import until
+from tests.crash.crowd import Crowd, gathered_crowd
+from tests.crash.replica_processes import ReplicaStack, running_replicas
+from tests.support.processes import LIMIT_SECONDS
+
+ROUNDS = [4, pytest.param(40, marks=[pytest.mark.long, pytest.mark.timeout(1200)])]
+SHORT_VISIBILITY = ("--visibility-timeout", "10", "--concurrency", "3")
+
+
+@pytest.fixture
+async def replicas(tmp_path: Path, emulator: EmulatorProcess, aws_env: str) -> AsyncIterator[ReplicaStack]:
+    async with running_replicas(tmp_path, emulator.url, aws_env) as running:
+        yield running
+
+
+@pytest.fixture
+async def crowd(replicas: ReplicaStack, seed: int) -> AsyncIterator[Crowd]:
+    async with gathered_crowd(replicas, seed) as gathered:
+        yield gathered
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+async def test_nothing_is_lost_repeated_or_run_twice(
+    crowd: Crowd, replicas: ReplicaStack, rounds: int
+) -> None:
+    workers = await asyncio.gather(
+        *(replicas.start_worker(name, *SHORT_VISIBILITY) for name in ("first", "second"))
+    )
+    enough = asyncio.Event()
+    clients = [crowd.begin(crowd.keep_submitting(enough)) for _ in range(2)]
+    clients.append(crowd.begin(crowd.keep_reading(enough)))
+
+    for killed in range(rounds):
+        await progress(crowd, crowd.chance.randrange(10, 100))
+        await replicas.kill_replica(killed % 2)
+        # The other one serves alone for a while.
+        await progress(crowd, 10)
+        await replicas.start_replica(killed % 2)
+    await progress(crowd, 10)
+    enough.set()
+    async with asyncio.timeout(LIMIT_SECONDS):
+        await asyncio.gather(*clients)
+    jobs = await crowd.finish()
+
+    assert {job.state for job in jobs.values()} == {JobState.COMPLETED}
+    assert [worker.exit_code for worker in workers] == [None, None]
+    # A claim that died with its server begins no process; all that began were let finish.
+    assert {job_id: len(crowd.history.attempts_begun(job_id)) for job_id in jobs} == dict.fromkeys(jobs, 1)
+
+
+async def progress(crowd: Crowd, events: int) -> None:
+    """Wait until watchers have seen so many events more."""
+    wanted = crowd.events_seen + events
+    await until(lambda: crowd.events_seen >= wanted, limit_seconds=LIMIT_SECONDS)
