@@ -6,6 +6,7 @@ does not grant. Every replica does it at once: a conditional write decides whose
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from airunner.stores.aws.rows import Rows
     from airunner.stores.base import Retention
 
-_AT_ONCE: Final = 100
+# How many jobs are looked at together, and how often that is done for a shard in one pass.
+_AT_ONCE: Final = 25
+_PAGES: Final = 40
 
 
 class Reconciler:
@@ -61,37 +64,43 @@ class Reconciler:
         """One pass: over the jobs that have not ended, then over those whose retention is over."""
         ended: list[str] = []
         for queue in self._layout.queues:
-            async for row in self._due(f"open#{queue}", now):
-                # One that vanished was purged by another replica.
-                with suppress(JobNotFound):
-                    if await self._look_at(row, now):
-                        ended.append(row.job_id)
+            async for rows in self._due(f"open#{queue}", now):
+                over = await asyncio.gather(*(self._look_at(row, now) for row in rows))
+                ended += [row.job_id for row, is_over in zip(rows, over, strict=True) if is_over]
         purged = events = 0
-        async for row in self._due("purge", now - retention.jobs_ms):
-            if row.life.state.terminal:
-                events += await self._purge(row)
-                purged += 1
+        async for rows in self._due("purge", now - retention.jobs_ms):
+            old = [row for row in rows if row.life.state.terminal]
+            events += sum(await asyncio.gather(*map(self._purge, old)))
+            purged += len(old)
         return Upkeep(ended_jobs=ended, purged_jobs=purged, purged_events=events)
 
-    async def _due(self, key: str, until: int) -> AsyncIterator[Row]:
-        """Yield the rows of an index key, over all of its shards, that are to be looked at."""
+    async def _due(self, key: str, until: int) -> AsyncIterator[list[Row]]:
+        """Yield the rows of an index key that are to be looked at, some at a time, over all of its shards."""
         for shard in range(self._layout.listing_shards):
-            answer = await self._aws.dynamodb(
-                "Query",
-                TableName=self._layout.jobs_table,
-                IndexName=CHECKS_INDEX,
-                KeyConditionExpression="check_key = :key AND check_at <= :until",
-                ExpressionAttributeValues={":key": text(f"{key}#{shard}"), ":until": number(until)},
-                Limit=_AT_ONCE,
-            )
-            names = [item["job_id"]["S"] for item in answer["Items"]]
-            items = await self._rows.read_many(names) if names else {}
-            for name in names:
+            arguments: dict[str, Any] = {
+                "TableName": self._layout.jobs_table,
+                "IndexName": CHECKS_INDEX,
+                "KeyConditionExpression": "check_key = :key AND check_at <= :until",
+                "ExpressionAttributeValues": {":key": text(f"{key}#{shard}"), ":until": number(until)},
+                "Limit": _AT_ONCE,
+            }
+            for _ in range(_PAGES):
+                answer = await self._aws.dynamodb("Query", **arguments)
+                names = [item["job_id"]["S"] for item in answer["Items"]]
+                items = await self._rows.read_many(names) if names else {}
                 # Without the result: that of a purge that was interrupted may be gone already.
-                if name in items:
-                    yield row_from_item(items[name])
+                yield [row_from_item(items[name]) for name in names if name in items]
+                if "LastEvaluatedKey" not in answer:
+                    break
+                arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     async def _look_at(self, row: Row, now: int) -> bool:
+        """Do what a job needs; tell whether it has ended by that. One that vanished was purged elsewhere."""
+        with suppress(JobNotFound):
+            return await self._settle(row, now)
+        return False
+
+    async def _settle(self, row: Row, now: int) -> bool:
         """Do what a job needs; tell whether it has ended by that."""
         life = row.life
         # The index may lag behind the row, and another replica may be quicker.
