@@ -77,8 +77,9 @@ def open_api(request: pytest.FixtureRequest, strict_aws: StrictAws, aws_env: str
     async def opened(rules: PlatformRules) -> AsyncIterator[Api]:
         clock = ManualClock()
         async with strict_aws.proxy(SEED) as proxy:
-            layout = await make_resources(proxy.url, aws_env)
-            aws = Aws(replace(options_of(proxy.url), call_seconds=5), policy=PATIENT)
+            layout = await make_resources(proxy.url, aws_env, bucket=True)
+            options = replace(options_of(proxy.url), bucket=layout.bucket, call_seconds=5)
+            aws = Aws(options, policy=PATIENT)
             for fault in faults:
                 proxy.faults.add(fault)
             async with in_process(AwsStore(aws, layout, clock, glance_seconds=0), clock, rules) as api:
@@ -135,6 +136,7 @@ class TestVisibilityInDisorder(Faulty, VisibilityConformance):
     faults = DISORDER
 
 
+@pytest.mark.long
 class TestCancelWhenThrottled(Faulty, CancelConformance):
     faults = THROTTLING
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import MultipleResults, multiple, precondition, rule
 
 from airunner.domain.job import Job
 from airunner.services.api import DequeuedJob
-from airunner.stores.base import QueueStats
+from airunner.stores.base import JobQuery, QueueStats
 from airunner.stores.memory import MemoryStore
 from airunner.testing.aws.emulator import EmulatorProcess
 from airunner.testing.aws.strict import StrictAws
@@ -154,6 +154,15 @@ class AwsMachine(StoreMachine):
     @rule()
     def list_queues(self) -> None:
         self.twin.ask(_queues_with_jobs)
+
+    def list_on(self, mine: JobQuery, theirs: JobQuery) -> None:
+        self.twin.ask(lambda api: _jobs_after(api, mine), lambda api: _jobs_after(api, theirs))
+
+
+async def _jobs_after(api: Api, query: JobQuery) -> tuple[Sequence[Job], bool]:
+    """A page after a cursor, without the number of the last one: nobody counts what was before."""
+    page = await api.jobs.list_jobs(query)
+    return page.jobs, bool(page.next_cursor)
 
 
 async def _queues_with_jobs(api: Api) -> list[QueueStats]:

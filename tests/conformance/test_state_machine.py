@@ -278,7 +278,10 @@ class StoreMachine(RuleBasedStateMachine):
         if found.model.next_cursor:
             mine = replace(query, page=1, cursor=found.model.next_cursor)
             theirs = replace(mine, cursor=found.subject.next_cursor)
-            self.twin.ask(lambda api: api.jobs.list_jobs(mine), lambda api: api.jobs.list_jobs(theirs))
+            self.list_on(mine, theirs)
+
+    def list_on(self, mine: JobQuery, theirs: JobQuery) -> None:
+        self.twin.ask(lambda api: api.jobs.list_jobs(mine), lambda api: api.jobs.list_jobs(theirs))
 
     @rule()
     def list_queues(self) -> None:

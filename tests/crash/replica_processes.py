@@ -51,7 +51,7 @@ async def running_replicas(folder: Path, emulator_url: str, env: str) -> AsyncIt
             "AIRUNNER_STORE__DYNAMODB__EVENTS_TABLE": layout.events_table,
             "AIRUNNER_STORE__LISTING_SHARDS": "1",
             "AIRUNNER_LIMITS__MAINTENANCE_INTERVAL_SECONDS": "2",
-            "AIRUNNER_TOKEN_KEYS": "a key of both servers, only for tests",
+            "AIRUNNER_TOKEN_KEYS": "a-key-of-both-servers-only-for-tests",
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
         },

@@ -16,7 +16,7 @@ from airunner.testing.aws.strict import StrictAws, StrictProxy
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.conformance.backend import QUEUE, Api
-from airunner.testing.factories import make_batch, make_platform, make_success
+from airunner.testing.factories import make_batch, make_platform, make_request, make_success
 from tests.support.aws_stores import make_resources, make_store
 
 # More than a row holds itself.
@@ -137,3 +137,15 @@ async def test_a_job_that_the_index_does_not_show_yet_is_looked_at_once_it_does(
     pair.aws.faults.clear()
     await pair.api.advance(1)
     assert (await pair.api.claim()).job.job_id == job_id
+
+
+async def test_a_request_that_is_made_again_while_its_job_is_purged_makes_another_job(pair: Pair) -> None:
+    request = make_request()
+    await pair.other.complete(await pair.other.new_claim(request))
+    pair.api.clock.advance(8 * 24 * 3600)
+    pair.aws.faults.next("GetItem", Kind.DELAY)
+    again = asyncio.create_task(pair.api.enqueue(request))
+    await until(lambda: pair.aws.counts.calls["GetItem"] == 1, limit_seconds=20)
+    await pair.other.platform.maintenance.run_once()
+    pair.aws.faults.release()
+    assert (await pair.other.jobs.get_job(await again)).state is JobState.SCHEDULED

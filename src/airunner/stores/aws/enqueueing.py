@@ -9,7 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from airunner.domain.errors import AirunnerError, AlreadyExists, ResourceExhausted, Unavailable
+from airunner.domain.errors import (
+    AirunnerError,
+    AlreadyExists,
+    JobNotFound,
+    ResourceExhausted,
+    Unavailable,
+)
 from airunner.domain.job import JobState
 from airunner.stores.aws.connection import ConditionFailed, TransactionCancelled
 from airunner.stores.aws.items import (
@@ -194,19 +200,27 @@ class Enqueuer:
         for index, reason in zip(list(drafts), reasons[::2], strict=True):
             if reason.code != _REFUSED:
                 continue
-            draft = drafts.pop(index)
-            known = reason.item or {}
-            if text_at(known, "target") == draft.new.job_id:
-                # Our own write, whose reply was lost.
-                added.append(draft)
-                outcomes[index] = _enqueued(draft.new)
+            known, draft = reason.item or {}, drafts[index]
+            outcome = await self._outcome(draft.new, known)
+            if isinstance(outcome, JobNotFound):
+                # Purged between the two calls, and the request with it: it is a new one now.
                 continue
-            # Nobody will ever name the parameters that were written for this one.
-            self._follow_ups.begin("remove", self._payloads.remove(row_from_item(draft.row)))
-            if blob_at(known, "fingerprint") != draft.new.fingerprint:
-                outcomes[index] = AlreadyExists()
+            outcomes[index] = outcome
+            del drafts[index]
+            if text_at(known, "target") == draft.new.job_id:
+                added.append(draft)
             else:
-                outcomes[index] = await self._enqueued_before(text_at(known, "target"))
+                # Nobody will ever name the parameters that were written for this one.
+                self._follow_ups.begin("remove", self._payloads.remove(row_from_item(draft.row)))
+
+    async def _outcome(self, new: NewJob, known: Item) -> Enqueued | AirunnerError:
+        """Say what becomes of a request of which something is known."""
+        if text_at(known, "target") == new.job_id:
+            # Our own write, whose reply was lost.
+            return _enqueued(new)
+        if blob_at(known, "fingerprint") != new.fingerprint:
+            return AlreadyExists()
+        return await self._enqueued_before(text_at(known, "target"))
 
     async def _enqueued_before(self, job_id: str) -> Enqueued | AirunnerError:
         try:

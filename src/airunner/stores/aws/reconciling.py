@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from airunner.domain import lifecycle
 from airunner.domain.errors import JobNotFound
@@ -23,7 +23,7 @@ from airunner.stores.aws.rows import CHECK_AFTER_MS
 from airunner.stores.base import Upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Sequence
 
     from airunner.domain.lifecycle import Lifecycle
     from airunner.stores.aws.connection import Aws
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from airunner.stores.aws.payloads import Payloads
     from airunner.stores.aws.rows import Rows
     from airunner.stores.base import Retention
+
+T = TypeVar("T")
 
 # How many jobs are looked at together, and how often that is done for a shard in one pass.
 _AT_ONCE: Final = 25
@@ -65,12 +67,12 @@ class Reconciler:
         ended: list[str] = []
         for queue in self._layout.queues:
             async for rows in self._due(f"open#{queue}", now):
-                over = await asyncio.gather(*(self._look_at(row, now) for row in rows))
+                over = await _together([self._look_at(row, now) for row in rows])
                 ended += [row.job_id for row, is_over in zip(rows, over, strict=True) if is_over]
         purged = events = 0
         async for rows in self._due("purge", now - retention.jobs_ms):
             old = [row for row in rows if row.life.state.terminal]
-            events += sum(await asyncio.gather(*map(self._purge, old)))
+            events += sum(await _together([self._purge(row) for row in old]))
             purged += len(old)
         return Upkeep(ended_jobs=ended, purged_jobs=purged, purged_events=events)
 
@@ -157,6 +159,15 @@ class Reconciler:
         await self._aws.dynamodb(
             "DeleteItem", TableName=self._layout.jobs_table, Key={"job_id": text(key)}, **conditions
         )
+
+
+async def _together(works: Sequence[Awaitable[T]]) -> list[T]:
+    """Do all at once; when this fails, nothing of it goes on any more."""
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]
 
 
 def number_of_check(row: Row) -> int:

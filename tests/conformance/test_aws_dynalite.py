@@ -1,0 +1,117 @@
+"""What the production store writes and reads without a transaction, on a second emulator of DynamoDB.
+
+It refuses much that the first lets pass. Messages are still those of the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airunner.services.platform import PlatformRules
+from airunner.stores.aws import layout as shapes
+from airunner.stores.aws.connection import Aws, AwsOptions, ConditionFailed, Reason, TransactionCancelled
+from airunner.stores.aws.store import AwsStore
+from airunner.testing.aws.dynalite import DynaliteProcess
+from airunner.testing.aws.emulator import EmulatorProcess
+from airunner.testing.clock import ManualClock
+from airunner.testing.conformance.backend import Api, OpenApi
+from airunner.testing.conformance.cancelling import CancelConformance
+from airunner.testing.conformance.listing import ListingConformance
+from airunner.testing.conformance.publishing import PublishConformance
+from airunner.testing.conformance.retention import RetentionConformance
+from airunner.testing.conformance.settling import CompleteConformance
+from tests.conformance.conftest import in_process
+from tests.support.aws_stores import make_resources, options_of
+
+
+class TwoPlaces(Aws):
+    """Calls DynamoDB elsewhere. What is not known there is made of what is: this is no test of either."""
+
+    def __init__(self, options: AwsOptions, tables: Aws) -> None:
+        super().__init__(options)
+        self._tables = tables
+
+    async def dynamodb(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        if operation == "TransactWriteItems":
+            return await self._put_each([action["Put"] for action in arguments["TransactItems"]])
+        wants_item = arguments.pop("ReturnValuesOnConditionCheckFailure", None)
+        try:
+            return await self._tables.dynamodb(operation, **arguments)
+        except ConditionFailed:
+            if not wants_item:
+                raise
+            raise ConditionFailed(await self._item(arguments["TableName"], arguments["Key"])) from None
+
+    async def _put_each(self, puts: list[dict[str, Any]]) -> dict[str, Any]:
+        """Put items one by one: good enough where nobody else does."""
+        reasons = []
+        for put in puts:
+            key = {"job_id": put["Item"]["job_id"]}
+            found = await self._item(put["TableName"], key)
+            reasons.append(Reason("ConditionalCheckFailed" if found else "None", found))
+        if any(reason.item for reason in reasons):
+            raise TransactionCancelled(reasons)
+        for put in puts:
+            await self._tables.dynamodb("PutItem", TableName=put["TableName"], Item=put["Item"])
+        return {}
+
+    async def _item(self, table: str, key: dict[str, Any]) -> dict[str, Any] | None:
+        answer = await self._tables.dynamodb("GetItem", TableName=table, Key=key, ConsistentRead=True)
+        return answer.get("Item")
+
+
+@pytest.fixture
+def open_api(emulator: EmulatorProcess, dynalite: DynaliteProcess, aws_env: str) -> OpenApi:
+    @asynccontextmanager
+    async def opened(rules: PlatformRules) -> AsyncIterator[Api]:
+        clock = ManualClock()
+        async with Aws(options_of(dynalite.url)) as tables:
+            layout = replace(await make_resources(emulator.url, aws_env), listing_shards=1)
+            for table in shapes.tables(layout):
+                known = {name: value for name, value in table.items() if name in _KNOWN}
+                await tables.dynamodb("CreateTable", **known)
+            await _until_active(tables, layout.jobs_table, layout.events_table)
+            store = AwsStore(TwoPlaces(options_of(emulator.url), tables), layout, clock, glance_seconds=0)
+            async with in_process(store, clock, rules) as api:
+                yield api
+
+    return opened
+
+
+_KNOWN = {"TableName", "AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes", "BillingMode"}
+
+
+async def _until_active(aws: Aws, *tables: str) -> None:
+    async with asyncio.timeout(20):
+        for table in tables:
+            while (await aws.dynamodb("DescribeTable", TableName=table))["Table"]["TableStatus"] != "ACTIVE":
+                await asyncio.sleep(0)
+
+
+class TestPublish(PublishConformance):
+    pass
+
+
+@pytest.mark.long
+class TestComplete(CompleteConformance):
+    pass
+
+
+@pytest.mark.long
+class TestCancel(CancelConformance):
+    pass
+
+
+class TestListing(ListingConformance):
+    pass
+
+
+class TestRetention(RetentionConformance):
+    # Thousands of calls that are all alike.
+    test_many_old_jobs_are_purged_in_one_pass = None  # type: ignore[assignment]  # not a test here
