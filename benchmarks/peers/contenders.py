@@ -68,4 +68,4 @@ PEERS = (
 )
 # What the peers' processes find in their environment beside what a round tells them.
 ENVIRONMENT = {"NODE_PATH": str(NODE_MODULES)}
-AIRUNNER_HANDLERS = ("--handlers", "benchmarks.peers.airunner_peer", "--concurrency", "200")
+AIRUNNER_HANDLERS = ("--handlers", "benchmarks.peers.airunner_peer", "--concurrency", "400")
