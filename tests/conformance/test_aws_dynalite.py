@@ -112,6 +112,7 @@ class TestListing(ListingConformance):
     pass
 
 
+@pytest.mark.long
 class TestRetention(RetentionConformance):
     # Thousands of calls that are all alike.
     test_many_old_jobs_are_purged_in_one_pass = None  # type: ignore[assignment]  # not a test here

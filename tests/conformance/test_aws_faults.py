@@ -101,6 +101,7 @@ class TestCompleteWithLostReplies(LosesReplies, CompleteConformance):
     pass
 
 
+@pytest.mark.long
 class TestReleaseWithLostReplies(LosesReplies, ReleaseConformance):
     pass
 
@@ -109,10 +110,12 @@ class TestPublishWithLostReplies(LosesReplies, PublishConformance):
     pass
 
 
+@pytest.mark.long
 class TestCancelWithLostReplies(LosesReplies, CancelConformance):
     pass
 
 
+@pytest.mark.long
 class TestRetentionWithLostReplies(LosesReplies, RetentionConformance):
     # Thousands of calls that are all alike.
     test_many_old_jobs_are_purged_in_one_pass = None  # type: ignore[assignment]  # not a test here
@@ -132,6 +135,7 @@ class TestReleaseInDisorder(Faulty, ReleaseConformance):
     faults = DISORDER
 
 
+@pytest.mark.long
 class TestVisibilityInDisorder(Faulty, VisibilityConformance):
     faults = DISORDER
 

@@ -74,7 +74,9 @@ class RetentionConformance:
         retention = Retention(jobs_ms=1000, events_ms=1000)
         rules = PlatformRules(retention=retention, maintenance_interval_seconds=NEVER_SECONDS)
         async with open_api(rules) as api:
-            await api.jobs.enqueue_jobs([make_request() for _ in range(450)])
+            # More than one step of the upkeep takes; a store that is reached over a network takes small ones.
+            many = 60 if api.capabilities.configured_queues else 450
+            await api.jobs.enqueue_jobs([make_request() for _ in range(many)])
             page = await api.jobs.list_jobs(JobQuery(page_size=500))
             await asyncio.gather(*(api.jobs.cancel_job(job.job_id) for job in page.jobs))
             survivor = await api.enqueue()
