@@ -310,15 +310,15 @@ async def test_events_may_have_servers_of_their_own(platform: Platform) -> None:
 
 
 async def test_cancelling_a_waiting_dequeue(client: AsyncClient, platform: Platform) -> None:
-    waiting = asyncio.create_task(client.dequeue(QUEUE, wait_seconds=20, worker_id="w1"))
-    await until(lambda: bool(platform.jobs._workers.list(platform.clock.now())))
-    waiting.cancel()
-    async with asyncio.timeout(5):
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
-            await client.dequeue(QUEUE, wait_seconds=20)
+    for _ in range(2):
+        waiting = asyncio.create_task(client.dequeue(QUEUE, wait_seconds=20))
+        await until(lambda: platform.dispatcher.waiting == 1)
+        waiting.cancel()
+        async with asyncio.timeout(5):
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        # Until the server has seen that nobody waits, it may claim a job for them, which then has to lapse.
+        await until(lambda: platform.dispatcher.waiting == 0)
     await client.enqueue(JobParams(command="make"), queue=QUEUE)
     (held,) = await client.dequeue(QUEUE, wait_seconds=20)
     assert held.job.attempt - held.job.life.handed_back == 1
