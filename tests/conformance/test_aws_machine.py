@@ -97,7 +97,7 @@ class AwsTwin(Twin):
     async def _enter(self) -> tuple[Api, Api]:
         proxy = await self._open.enter_async_context(self._aws.proxy())
         if self._layout is None:
-            made = await make_resources(proxy.url, self._env)
+            made = await make_resources(proxy.url, self._env, queues=QUEUES)
             chosen = {queue: made.queues[queue] for queue in QUEUES}
             self._layout = replace(made, queues=chosen, listing_shards=1)
         store = make_store(proxy.url, self._layout, self.clock)
@@ -177,9 +177,23 @@ def _emulated(emulator: EmulatorProcess) -> Iterator[None]:
     del AwsTwin.emulator
 
 
-TestAws: Any = AwsMachine.TestCase
-TestAws.settings = settings(
-    max_examples=int(25 * THOROUGHNESS),
-    stateful_step_count=25,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+class TestFirstQuarter(AwsMachine.TestCase):  # type: ignore[valid-type,misc]  # made when it is asked for
+    """A part of the examples: several processes of a test run share them."""
+
+    settings = settings(
+        max_examples=int(25 * THOROUGHNESS),
+        stateful_step_count=25,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+
+class TestSecondQuarter(TestFirstQuarter):
+    pass
+
+
+class TestThirdQuarter(TestFirstQuarter):
+    pass
+
+
+class TestLastQuarter(TestFirstQuarter):
+    pass

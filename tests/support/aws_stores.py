@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from airunner.domain.clock import Clock
@@ -22,7 +23,14 @@ def options_of(url: str) -> AwsOptions:
     return AwsOptions(region=REGION, endpoint_url=url, access_key=ACCESS_KEY, secret_key=SECRET_KEY)
 
 
-async def make_resources(url: str, env: str, *, bucket: bool = False, streams: bool = False) -> Layout:
+async def make_resources(
+    url: str,
+    env: str,
+    *,
+    queues: Sequence[str] = QUEUES,
+    bucket: bool = False,
+    streams: bool = False,
+) -> Layout:
     """Make tables and queues of one environment, without the redrive that no test of a store needs."""
     layout = Layout(
         env=env,
@@ -32,20 +40,24 @@ async def make_resources(url: str, env: str, *, bucket: bool = False, streams: b
         listing_shards=2,
         streams=streams,
     )
-    async with Aws(options_of(url)) as aws:
+    clients = ("dynamodb", "sqs", *(["s3"] if bucket else []))
+    async with Aws(replace(options_of(url), clients=clients)) as aws:
         await asyncio.gather(*(aws.dynamodb("CreateTable", **table) for table in shapes.tables(layout)))
         made = await asyncio.gather(
-            *(aws.sqs("CreateQueue", QueueName=layout.queue_name(queue)) for queue in (*QUEUES, "more"))
+            *(aws.sqs("CreateQueue", QueueName=layout.queue_name(queue)) for queue in (*queues, "more"))
         )
         if bucket:
             place = {"LocationConstraint": REGION}
             await aws.s3("CreateBucket", Bucket=layout.bucket, CreateBucketConfiguration=place)
     urls = [answer["QueueUrl"] for answer in made]
-    queues = dict(zip(QUEUES, urls, strict=False)) | dict.fromkeys(_MORE_NAMES, urls[-1])
-    return replace(layout, queues=queues)
+    named = dict(zip(queues, urls, strict=False)) | dict.fromkeys(_MORE_NAMES, urls[-1])
+    return replace(layout, queues=named)
 
 
 def make_store(url: str, layout: Layout, clock: Clock) -> AwsStore:
-    clients = (*OF_A_STORE, "streams") if layout.streams else OF_A_STORE
+    clients = (
+        *(name for name in OF_A_STORE if layout.bucket or name != "s3"),
+        *(["streams"] if layout.streams else []),
+    )
     options = replace(options_of(url), bucket=layout.bucket, clients=clients)
     return AwsStore(Aws(options), layout, clock, glance_seconds=0)

@@ -6,7 +6,6 @@ import json
 import sys
 from http.client import HTTPConnection
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final
 
 from airunner.stores.aws.emulator.loopback import EmulatorFailed, LoopbackProcess
@@ -17,7 +16,7 @@ REGION: Final = "eu-west-1"
 ACCESS_KEY: Final = "emulated"
 SECRET_KEY: Final = "emulated-secret"  # noqa: S105  nothing checks it
 
-_PROGRAM: Final = Path(__file__).with_name("program.py")
+_PROGRAM: Final = "airunner.stores.aws.emulator.program"
 _CLOCK_PATH: Final = "/airunner/clock"
 
 
@@ -40,7 +39,7 @@ class EmulatorProcess(LoopbackProcess):
         """Return what starts moto."""
         if find_spec("moto") is None or find_spec("flask") is None:
             raise EmulatorFailed("moto is not installed: pip install 'airunner-jobs[local-aws]'")
-        return sys.executable, str(_PROGRAM)
+        return sys.executable, "-m", _PROGRAM
 
     def reset(self) -> None:
         """Forget all tables, queues and buckets, and set the clock of SQS right again."""

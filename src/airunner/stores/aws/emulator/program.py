@@ -9,23 +9,16 @@ taken meanwhile, and logs every request.
 
 from __future__ import annotations
 
-import copy
 import functools
+import io
 import json
 import logging
 import os
 import sys
 import threading
-import time
-import types
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-import moto.dynamodb.models
-import moto.sqs.models
-from moto.core.utils import unix_time
-from moto.dynamodb.models import DynamoDBBackend
-from moto.dynamodb.models.table import Table
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
     MotoRequestHandler,
@@ -33,66 +26,14 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.serving import make_server
 
+from airunner.stores.aws.emulator.repairs import QueueClock, QuickTransactions, Retention
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 CLOCK_PATH: Final = "/airunner/clock"
 
-_CHANGED_IN_PLACE: Final = frozenset({"M", "L", "SS", "NS", "BS"})
-
-
-class QueueClock:
-    """The time that SQS goes by; it can be moved on, so that no test waits for a visibility timeout."""
-
-    def __init__(self) -> None:
-        self._ahead_seconds = 0.0
-        # Reading moto's own clock is slow, and it reads it for every message of a queue with every call.
-        self._started_seconds = unix_time() - time.monotonic()
-
-    def install(self) -> None:
-        vars(moto.sqs.models).update(unix_time=self._seconds, unix_time_millis=self._millis)
-
-    def set_ahead(self, seconds: float) -> None:
-        self._ahead_seconds = seconds
-
-    def _seconds(self) -> float:
-        return self._started_seconds + time.monotonic() + self._ahead_seconds
-
-    def _millis(self) -> float:
-        return self._seconds() * 1000
-
-
-class QuickTransactions:
-    """Rolls transactions back to a copy that costs little.
-
-    moto copies a whole table in depth for every action of a transaction, which is minutes for a few hundred
-    jobs. One copy of its items, in depth only where a write may change a value in place, does the same.
-    """
-
-    def __init__(self) -> None:
-        self._copies: dict[int, Any] = {}
-
-    def install(self) -> None:
-        write = DynamoDBBackend.transact_write_items
-
-        def transact_write_items(backend: Any, items: list[dict[str, Any]]) -> None:
-            self._copies.clear()
-            write(backend, items)
-
-        type.__setattr__(DynamoDBBackend, "transact_write_items", transact_write_items)
-        copying = types.SimpleNamespace(copy=copy.copy, deepcopy=self._copied)
-        vars(moto.dynamodb.models)["copy"] = copying
-
-    def _copied(self, thing: Any, memo: Any = None) -> Any:
-        if not isinstance(thing, Table):
-            return copy.deepcopy(thing, memo)
-        if id(thing) not in self._copies:
-            table = self._copies[id(thing)] = copy.copy(thing)
-            table.items = copy.copy(thing.items)
-            for key, kept in thing.items.items():
-                ranged = isinstance(kept, dict)
-                table.items[key] = {at: _item(one) for at, one in kept.items()} if ranged else _item(kept)
-        return self._copies[id(thing)]
+_BODILESS: Final = frozenset({204, 304})
 
 
 class Application:
@@ -119,12 +60,47 @@ class Application:
 
 
 class QuietHandler(MotoRequestHandler):
-    """The body of an answer is not held back until the client has acknowledged the head."""
+    """Serves any number of requests on a connection, each read and answered whole.
 
+    That of the library closes the connection after each, having waited for what else might come.
+    """
+
+    protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
+    wbufsize = -1  # a head and its body leave together
+
+    def run_wsgi(self) -> None:
+        """Answer one request."""
+        environ = self.make_environ()
+        source, length = environ["wsgi.input"], environ.get("CONTENT_LENGTH")
+        chunked = environ.get("wsgi.input_terminated", False)
+        body = source.read() if chunked else source.read(int(length or 0))
+        environ |= {"wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
+        head: list[tuple[str, list[tuple[str, str]]]] = []
+
+        def begin(status: str, headers: list[tuple[str, str]], _: Any = None) -> Callable[[bytes], object]:
+            head.append((status, headers))
+            return self.wfile.write
+
+        answer = b"".join(self.server.app(environ, begin))
+        self._send(*head[-1], answer)
 
     def log(self, *_args: Any, **_arguments: Any) -> None:
         """Say nothing of requests."""
+
+    def _send(self, status: str, headers: list[tuple[str, str]], body: bytes) -> None:
+        code, _, text = status.partition(" ")
+        self.send_response(int(code), text)
+        for name, value in headers:
+            if name.lower() != "content-length" or self.command == "HEAD":
+                self.send_header(name, value)
+        if self.command != "HEAD" and int(code) not in _BODILESS:
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+        else:
+            self.end_headers()
+        self.wfile.flush()
 
 
 def main() -> None:
@@ -133,21 +109,12 @@ def main() -> None:
     clock = QueueClock()
     clock.install()
     QuickTransactions().install()
+    Retention().install()
     server = make_server("127.0.0.1", 0, Application(clock), threaded=True, request_handler=QuietHandler)
     threading.Thread(target=_end_with_input, daemon=True).start()
     sys.stdout.write(f"{server.server_port}\n")
     sys.stdout.flush()
     server.serve_forever()
-
-
-def _item(item: Any) -> Any:
-    copied = copy.copy(item)
-    copied.attrs = {name: _value(value) for name, value in item.attrs.items()}
-    return copied
-
-
-def _value(value: Any) -> Any:
-    return copy.deepcopy(value) if value.type in _CHANGED_IN_PLACE else value
 
 
 def _end_with_input() -> None:
