@@ -29,7 +29,7 @@ from airunner.testing.conformance.retention import RetentionConformance
 from airunner.testing.conformance.settling import CompleteConformance, ReleaseConformance
 from airunner.testing.conformance.streaming import ReplayConformance
 from tests.conformance.conftest import in_process
-from tests.support.aws_stores import make_resources, options_of
+from tests.support.aws_stores import make_resources, more_names, options_of
 
 SEED = 4711
 PATIENT = RetryPolicy(first_seconds=0.001, max_seconds=0.004, attempts=12)
@@ -77,7 +77,7 @@ def open_api(request: pytest.FixtureRequest, strict_aws: StrictAws, aws_env: str
     async def opened(rules: PlatformRules) -> AsyncIterator[Api]:
         clock = ManualClock()
         async with strict_aws.proxy(SEED) as proxy:
-            layout = await make_resources(proxy.url, aws_env, bucket=True)
+            layout = await make_resources(proxy.url, aws_env, more=more_names(request), bucket=True)
             options = replace(options_of(proxy.url), bucket=layout.bucket, call_seconds=5)
             aws = Aws(options, policy=PATIENT)
             for fault in faults:

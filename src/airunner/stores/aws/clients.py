@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 from botocore.exceptions import BotoCoreError
-from botocore.loaders import create_loader
 
 from airunner.domain.errors import FailedPrecondition
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
-
-    from botocore.loaders import Loader
 
 # Long polls have connections of their own: nothing else must wait behind those that are parked.
 SERVICES: Final = {
@@ -60,8 +57,7 @@ class AwsOptions:
 
 async def open_clients(stack: AsyncExitStack, options: AwsOptions) -> dict[str, Any]:
     """Open every client; they are closed with the stack. FailedPrecondition says what the options lack."""
-    session: Any = get_session()  # its stubs want each service's name as a literal
-    session.register_component("data_loader", _api_models())
+    session = _session()
     try:
         return {
             name: await stack.enter_async_context(
@@ -75,9 +71,9 @@ async def open_clients(stack: AsyncExitStack, options: AwsOptions) -> dict[str, 
 
 
 @functools.cache
-def _api_models() -> Loader:
-    """What the services look like, read once: parsing it takes most of the time of opening a client."""
-    return create_loader()
+def _session() -> Any:  # its stubs want each service's name as a literal
+    """What the SDK knows, read once: that takes most of the time of opening a client."""
+    return get_session()
 
 
 def _client_arguments(options: AwsOptions, client: str) -> dict[str, Any]:

@@ -85,6 +85,12 @@ class QuietHandler(MotoRequestHandler):
         answer = b"".join(self.server.app(environ, begin))
         self._send(*head[-1], answer)
 
+    def handle_expect_100(self) -> bool:
+        """Ask for the body at once: the client waits for that."""
+        answer = super().handle_expect_100()
+        self.wfile.flush()
+        return answer
+
     def log(self, *_args: Any, **_arguments: Any) -> None:
         """Say nothing of requests."""
 
