@@ -44,8 +44,15 @@ export interface Watcher {
   output(output: Output): void;
   /** Everything up to the end of the job was delivered. */
   end(): void;
+  /** A worker started the process; with a number above 1, what was printed before is of an earlier attempt. */
+  started?(attempt: number): void;
+  /** The worker could not keep some of the output, for this reason. */
+  gap?(reason: string): void;
+  connected?(): void;
   /** The connection broke; it is made again, and nothing is lost or repeated. */
   reconnecting?(): void;
+  /** The server will not show this job, and asking again does not help; nothing follows. */
+  refused?(error: AirunnerError): void;
 }
 
 /** The parts of a browser's EventSource that are used here, so that a test can bring its own. */
@@ -59,9 +66,14 @@ interface StreamedEvent {
   attempt: number;
   sequence: string; // 64 bits, which JSON carries as text
   outputData?: { output?: string; stream?: string };
+  processStart?: object;
+  gap?: { reason?: string };
 }
 
-/** What the server says when it refuses, with the code of the contract, such as "not_found". */
+/** What the server says when it refuses, with the code of the contract, such as "not_found".
+ *
+ * "unavailable" is also the code of whatever stands before the server and answers in its place.
+ */
 export class AirunnerError extends Error {
   readonly code: string;
 
@@ -75,6 +87,7 @@ const CLOSED = 2;
 const RETRY_MS = 1000;
 const MAX_WAIT_SECONDS = 60;
 const EVENT_TYPES = ["output_data", "process_start", "process_end", "process_error", "gap", "progress"];
+const FINAL_REFUSALS = ["not_found", "invalid_argument", "unauthenticated", "permission_denied"];
 const FINAL_STATES = ["JOB_STATE_COMPLETED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED"];
 
 export class AirunnerClient {
@@ -111,6 +124,7 @@ export class AirunnerClient {
     const url = `${this.#server}/v1/jobs/${encodeURIComponent(jobId)}/events`;
     let source: Source;
     let retry: ReturnType<typeof setTimeout> | undefined;
+    let stopped = false;
     let last = { attempt: 0, sequence: 0 };
 
     const deliver = (message: { data: string }): void => {
@@ -119,10 +133,13 @@ export class AirunnerClient {
       if (!isAfter(place, last)) return; // a new source begins at the first event again
       last = place;
       if (event.outputData) watcher.output({ ...place, ...decoded(event.outputData) });
+      if (event.processStart) watcher.started?.(event.attempt);
+      if (event.gap) watcher.gap?.(event.gap.reason ?? "");
     };
     const connect = (): void => {
       source = this.#open(url);
       for (const type of EVENT_TYPES) source.addEventListener(type, deliver);
+      source.addEventListener("open", () => watcher.connected?.());
       source.addEventListener("end", () => {
         source.close(); // or it would come back and begin anew
         watcher.end();
@@ -131,15 +148,32 @@ export class AirunnerClient {
         watcher.reconnecting?.();
         // A broken connection is made again by the source itself, which sends its Last-Event-ID. It gives up
         // for good when the server answers with an error, as one that starts or stops does: then we go on.
-        if (source.readyState === CLOSED) retry = setTimeout(connect, RETRY_MS);
+        if (source.readyState === CLOSED) retry = setTimeout(reconnect, RETRY_MS);
       });
+    };
+    const reconnect = async (): Promise<void> => {
+      const refusal = await this.#refusal(jobId);
+      if (stopped) return;
+      if (refusal) watcher.refused?.(refusal);
+      else connect();
     };
 
     connect();
     return () => {
+      stopped = true;
       clearTimeout(retry);
       source.close();
     };
+  }
+
+  /** Why the server will never show a job, which a source does not tell. */
+  async #refusal(jobId: string): Promise<AirunnerError | undefined> {
+    try {
+      await this.job(jobId);
+    } catch (error) {
+      if (error instanceof AirunnerError && FINAL_REFUSALS.includes(error.code)) return error;
+    }
+    return undefined;
   }
 
   async #call<Answer>(method: string, message: object): Promise<Answer> {
@@ -148,9 +182,9 @@ export class AirunnerClient {
       headers: { "content-type": "application/json" },
       body: JSON.stringify(message),
     });
-    const answer = await response.json();
-    if (!response.ok) throw new AirunnerError(answer.code, answer.message);
-    return answer as Answer;
+    if (response.ok) return (await response.json()) as Answer;
+    const error = await response.json().catch(() => ({})); // a proxy speaks HTML
+    throw new AirunnerError(error.code ?? "unavailable", error.message ?? `the answer was HTTP ${response.status}`);
   }
 }
 

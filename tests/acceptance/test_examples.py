@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.command_line import LIMIT_SECONDS, CommandLine, environment
+
+pytest_plugins = ("tests.support.esbuild",)
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DRIVER = Path(__file__).resolve().parents[1] / "support" / "browser_driver.mjs"
@@ -57,32 +58,6 @@ def start(person: CommandLine, example: str, *arguments: str) -> subprocess.Pope
     )
 
 
-@pytest.fixture
-def browser_client(tmp_path: Path) -> Path:
-    """The client for browsers as something that the Node of this machine can import."""
-    source = EXAMPLES / "browser" / "client.ts"
-    if shutil.which("node") is None:
-        pytest.skip("there is no Node on this machine")
-    if strips_types():
-        return source
-    plain = tmp_path / "client.mjs"
-    if esbuild := shutil.which("esbuild"):
-        subprocess.run([esbuild, source, f"--outfile={plain}", "--log-level=error"], check=True)
-    elif tsc := shutil.which("tsc"):
-        subprocess.run([tsc, "--target", "es2022", "--outDir", tmp_path, source], check=True)
-        (tmp_path / "client.js").rename(plain)
-    else:
-        pytest.skip("this Node cannot strip types (22.6 can), and there is neither esbuild nor tsc")
-    return plain
-
-
-def strips_types() -> bool:
-    asked = subprocess.run(
-        ["node", "--experimental-strip-types", "-e", "0"], capture_output=True, check=False
-    )
-    return asked.returncode == 0
-
-
 @pytest.mark.parametrize(
     ("fate", "connections"),
     [
@@ -97,11 +72,10 @@ def test_a_browser_shows_lines_live_and_survives_its_connections(
     go_on = person.folder / "go-on"
     os.mkfifo(go_on)
     script = f"echo one; cat {go_on}; echo two; echo ä >&2; printf three; exit 3"
-    options = ["--experimental-strip-types"] if browser_client.suffix == ".ts" else []
     arguments = [str(browser_client), person.variables["AIRUNNER_SERVER"], script, fate]
     with person.start("worker", "--once"):
         driver = subprocess.Popen(
-            ["node", *options, str(DRIVER), *arguments],
+            ["node", str(DRIVER), *arguments],
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -114,3 +88,15 @@ def test_a_browser_shows_lines_live_and_survives_its_connections(
     assert sorted(lines) == ["stderr ä", "stdout two"], err
     assert last == 'stdout three{"state":"JOB_STATE_FAILED","exitCode":3,"refusal":"invalid_argument"}'
     assert [line for line in err.decode().splitlines() if "connects" in line] == connections
+
+
+def test_a_page_without_its_script_is_not_served(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "browser" / "serve.py", "--port", "0", "--folder", tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "there is no client.js" in done.stderr

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import io
+import os
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, redirect_stdout
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from airunner.cli.main import COMMANDS, execute
+from tests.support.terminals import Terminal, terminal
 
 BASH = shutil.which("bash")
+ZSH = shutil.which("zsh")
+FISH = shutil.which("fish")
 needs_bash = pytest.mark.skipif(BASH is None, reason="bash is not installed")
+needs_zsh = pytest.mark.skipif(ZSH is None, reason="zsh is not installed")
+needs_fish = pytest.mark.skipif(FISH is None, reason="fish is not installed")
 
 ASK = """
 source "$1"; shift
@@ -20,12 +30,31 @@ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LI
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 
+# Like a person's own, but for a key that shows what stands on the line.
+ZSHRC = """
+stty rows 100
+fpath=({folder} $fpath)
+autoload -Uz compinit; compinit -u -D
+{more}
+show() {{ zle -I; print -r -- "<$BUFFER>"; BUFFER=; }}
+zle -N show; bindkey '^G' show
+PS1='ready> '
+"""
+SHOW = b"\a"
+
+
+@cache
+def generated(shell: str) -> str:
+    """Return the script for a shell; it takes a while to make."""
+    with redirect_stdout(io.StringIO()) as out:
+        assert execute(["completion", shell]) == 0
+    return out.getvalue()
+
 
 @pytest.fixture
-def script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    assert execute(["completion", "bash"]) == 0
+def script(tmp_path: Path) -> Path:
     file = tmp_path / "airunner.bash"
-    file.write_text(capsys.readouterr().out)
+    file.write_text(generated("bash"))
     return file
 
 
@@ -53,10 +82,91 @@ def test_bash_completes(script: Path, words: list[str], offered: list[str]) -> N
     assert complete(script, *words) == offered
 
 
+Zsh = Callable[..., Terminal]
+
+
+@pytest.fixture
+def zsh(tmp_path: Path) -> Iterator[Zsh]:
+    """Starts zsh at a terminal, with the script saved as it is told to and more lines of ~/.zshrc."""
+    assert ZSH
+    # Without the machine's own settings.
+    command = [ZSH, "--no-globalrcs", "-i"]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+    with ExitStack() as opened:
+
+        def start(name: str, more: str = "") -> Terminal:
+            (tmp_path / name).write_text(generated("zsh"))
+            (tmp_path / ".zshrc").write_text(ZSHRC.format(folder=tmp_path, more=more))
+            shell = opened.enter_context(terminal(command, tmp_path, environment))
+            shell.until_shown("ready> ")
+            return shell
+
+        yield start
+
+
+@needs_zsh
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("airunner mon", "airunner monitor "),
+        ("airunner logs --gr", "airunner logs --grep "),
+        ("airunner logs --ti", "airunner logs --timestamps "),
+        ("airunner queues pa", "airunner queues pause "),
+        ("airunner logs --stream stdo", "airunner logs --stream stdout "),
+    ],
+)
+def test_zsh_completes(zsh: Zsh, typed: str, completed: str) -> None:
+    shell = zsh("_airunner")
+    shell.type(typed.encode() + b"\t" + SHOW)
+    shell.until_shown(">\n")
+    assert f"<{completed}>" in shell.screen
+
+
+@needs_zsh
+def test_zsh_lists_every_command(zsh: Zsh) -> None:
+    shell = zsh("_airunner")
+    shell.type(b"airunner \t")
+    width = max(map(len, COMMANDS))
+    for command in COMMANDS:
+        shell.until_shown(f"{command:{width}}  -- ")
+
+
+@needs_zsh
+def test_zsh_may_source_the_script(zsh: Zsh) -> None:
+    shell = zsh("sourced.zsh", "source ~/sourced.zsh")
+    shell.type(b"airunner get --js\t" + SHOW)
+    shell.until_shown("<airunner get --json >")
+
+
+def complete_in_fish(folder: Path, line: str) -> list[str]:
+    """Return what fish offers at the end of a line."""
+    assert FISH
+    asked = [FISH, "--no-config", "-c", 'source airunner.fish; complete --do-complete="$argv"', line]
+    home = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    done = subprocess.run(asked, cwd=folder, env=home, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return sorted(offered.split("\t")[0] for offered in done.stdout.splitlines())
+
+
+@needs_fish
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("airunner mon", ["monitor"]),
+        ("airunner ", sorted(COMMANDS)),
+        ("airunner logs --gr", ["--grep"]),
+        ("airunner queues ", ["pause", "resume"]),
+        ("airunner logs --stream ", ["stderr", "stdout"]),
+    ],
+)
+def test_fish_completes(tmp_path: Path, line: str, offered: list[str]) -> None:
+    (tmp_path / "airunner.fish").write_text(generated("fish"))
+    assert complete_in_fish(tmp_path, line) == offered
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_a_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert execute(["completion", shell]) == 0
-    assert "monitor" in capsys.readouterr().out
+def test_each_shell_has_a_script(shell: str) -> None:
+    assert "monitor" in generated(shell)
 
 
 def test_other_shells_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
