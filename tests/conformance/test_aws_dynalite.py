@@ -72,7 +72,7 @@ def open_api(emulator: EmulatorProcess, dynalite: DynaliteProcess, aws_env: str)
     async def opened(rules: PlatformRules) -> AsyncIterator[Api]:
         clock = ManualClock()
         async with Aws(options_of(dynalite.url)) as tables:
-            layout = replace(await make_resources(emulator.url, aws_env), listing_shards=1)
+            layout = replace(await make_resources(emulator.url, aws_env, bucket=True), listing_shards=1)
             for table in shapes.tables(layout):
                 known = {name: value for name, value in table.items() if name in _KNOWN}
                 await tables.dynamodb("CreateTable", **known)
@@ -98,12 +98,10 @@ class TestPublish(PublishConformance):
     pass
 
 
-@pytest.mark.long
 class TestComplete(CompleteConformance):
     pass
 
 
-@pytest.mark.long
 class TestCancel(CancelConformance):
     pass
 
@@ -112,7 +110,6 @@ class TestListing(ListingConformance):
     pass
 
 
-@pytest.mark.long
 class TestRetention(RetentionConformance):
     # Thousands of calls that are all alike.
     test_many_old_jobs_are_purged_in_one_pass = None  # type: ignore[assignment]  # not a test here
