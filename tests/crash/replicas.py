@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
+
 from airunner.domain.errors import AirunnerError
 from airunner.domain.job import Job
 from airunner.domain.retry import RetryPolicy
@@ -21,6 +23,7 @@ from airunner.testing.aws.strict import StrictAws, StrictProxy
 from airunner.testing.clock import ManualClock
 from airunner.testing.conformance.backend import QUEUE, Api
 from airunner.testing.factories import make_platform
+from tests.crash.witness import Witness
 from tests.support.aws_stores import make_resources, options_of
 
 # The dead need not try for long.
@@ -44,7 +47,7 @@ class Mortal:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """One set of tables and queues, its two clocks, and the replica that lives."""
+    """One set of tables and queues, its two clocks, the replica that lives, and the witness of both."""
 
     aws: Aws
     emulator: EmulatorProcess
@@ -52,6 +55,7 @@ class World:
     clock: ManualClock
     survivor: Api
     mortal: Mortal
+    witness: Witness
 
     async def pass_time(self, seconds: float) -> None:
         """Let jobs and messages age together; the survivor looks after them twice, as it would."""
@@ -80,6 +84,11 @@ class World:
         tables = (self.layout.jobs_table, self.layout.events_table)
         answers = [await self.aws.dynamodb("Scan", TableName=table) for table in tables]
         return sorted(item["job_id"]["S"] for answer in answers for item in answer["Items"])
+
+    async def judge(self, death: Death) -> None:
+        """Fail if what the clients of both were told since the last judgement cannot be the truth."""
+        if found := await self.witness.judge(self.survivor):
+            pytest.fail("\n".join([f"{death}:", *found]))
 
     async def lose_messages(self) -> None:
         """Let SQS forget all that it has."""
@@ -113,11 +122,15 @@ class Death:
 
 
 async def deaths(world: World) -> AsyncIterator[Death]:
-    """Yield a death for each call that an operation makes, before it and after it; use each once."""
+    """Yield a death for each call that an operation makes, before it and after it; use each once.
+
+    Whoever asks for the next one has ended all the jobs of the last: all that was seen of them is judged.
+    """
     for executed in (False, True):
         for number in itertools.count(1):
             death = Death(world.mortal, number, executed)
             yield death
+            await world.judge(death)
             if not death.happened:
                 break
 
@@ -131,14 +144,16 @@ async def opened_world(aws: StrictAws, emulator: EmulatorProcess, env: str) -> A
         layout = replace(made, queues={QUEUE: made.queues[QUEUE]}, listing_shards=1)
         survivor = AwsStore(Aws(options_of(safe.url)), layout, clock, glance_seconds=0)
         mortal = AwsStore(Aws(options_of(deadly.url), policy=QUICK), layout, clock, glance_seconds=0)
+        witness = Witness()
         async with make_platform(survivor, clock) as lasting, make_platform(mortal, clock) as passing:
             yield World(
                 direct,
                 emulator,
                 layout,
                 clock,
-                _api(lasting, clock),
-                Mortal(deadly, mortal, _api(passing, clock)),
+                witness.accompany(_api(lasting, clock), "the survivor"),
+                Mortal(deadly, mortal, witness.accompany(_api(passing, clock), "the mortal")),
+                witness,
             )
 
 

@@ -1,12 +1,15 @@
 """A replica dies at each of its calls to AWS, one after the other; another one finds what it left.
 
-No job is lost, run twice at once or ended twice, and what was acknowledged is there exactly once.
+No job is lost, run twice at once or ended twice, and what was acknowledged is there exactly once. Each test
+says what must be so after each death; `deaths` has all that clients were told judged by the history checker.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -27,6 +30,9 @@ LARGE = '"' + "x" * 5_000 + '"'
 
 published = [make_batch(1, 3)]
 more = [make_batch(4, 6), make_batch(7, 9)]
+# The result of a process that wrote both.
+ALL_LINES = b"".join(b"line %d\n" % number for number in range(1, 10))
+success = replace(make_success(final_sequence=9), output_sha256=hashlib.sha256(ALL_LINES).digest())
 
 
 @pytest.fixture
@@ -39,6 +45,8 @@ async def world(strict_aws: StrictAws, emulator: EmulatorProcess, aws_env: str) 
 async def test_an_enqueue(world: World, repeated: bool) -> None:
     async for death in deaths(world):
         request = make_request(params=JobParams(command="make", args=(LARGE,)))
+        # A replica's first job takes a call more. Were it not always the first, a call would be passed over.
+        world.mortal.store._enqueuer._used_queues.clear()
         answer = await death.of(Api.enqueue, request)
         accepted = [] if isinstance(answer, AirunnerError) else [answer]
         if repeated:
@@ -86,7 +94,7 @@ async def test_a_publish(world: World) -> None:
         assert isinstance(answer, AirunnerError) or stored == through(9), death
         await world.survivor.publish(held, *more)
         assert await sequences(world, held) == through(9), death
-        await world.survivor.complete(held, make_success(final_sequence=9))
+        await world.survivor.complete(held, success)
         await assert_all_over(world, death)
 
 
@@ -102,12 +110,12 @@ async def test_a_publish_that_is_cut_otherwise_when_it_is_repeated(world: World)
             assert await sequences(world, held, first) == through(9)[first - 1 :], death
             (event, *_) = await events(world, held, first)
             assert event == (await events(world, held))[first - 1], death
-        await world.survivor.complete(held)
+        await world.survivor.complete(held, success)
 
 
 @pytest.mark.parametrize("repeated", [True, False], ids=["repeated", "given up"])
 async def test_an_end(world: World, repeated: bool) -> None:
-    result = make_success(final_sequence=9, output_json=LARGE)
+    result = replace(success, output_json=LARGE)
     async for death in deaths(world):
         held = await begun(world)
         answer = await death.of(Api.complete, held, result, *more)
@@ -202,15 +210,18 @@ async def test_a_look_at_a_lost_holder(world: World) -> None:
 
 
 async def test_a_purge(world: World) -> None:
-    await world.survivor.complete(await world.survivor.new_claim())
+    first = await world.survivor.new_claim()
+    await world.survivor.complete(first)
     await world.pass_time(8 * DAY)
+    world.witness.history.purge(first.job.job_id)
     left = await world.items()
     async for death in deaths(world):
         request = make_request(params=JobParams(command="make", args=(LARGE,)))
         held = await world.survivor.new_claim(request)
         await world.survivor.publish(held, *published, *more)
-        await world.survivor.complete(held, make_success(output_json=LARGE))
+        await world.survivor.complete(held, replace(success, output_json=LARGE))
         world.clock.advance(8 * DAY)
+        world.witness.history.purge(held.job.job_id)
         await death.of(Api.advance, 0)
         # Whoever looks meanwhile finds a job or none, and the list of the others.
         with suppress(NotFound):
@@ -226,8 +237,10 @@ async def test_a_purge(world: World) -> None:
 async def test_a_request_that_is_made_again_in_the_midst_of_its_purge(world: World) -> None:
     async for death in deaths(world):
         request = make_request()
-        await world.survivor.complete(await world.survivor.new_claim(request))
+        old = await world.survivor.new_claim(request)
+        await world.survivor.complete(old)
         world.clock.advance(8 * DAY)
+        world.witness.history.purge(old.job.job_id)
         await death.of(Api.advance, 0)
         job_id = await world.survivor.enqueue(request)
         await world.pass_time(1)

@@ -33,13 +33,8 @@ def test_a_good_history_has_no_problems() -> None:
 
 
 def test_attempts_that_died_leave_the_beginning_of_their_output() -> None:
-    history = good_history()
     died = [event(1, ProcessStart(pid=6, started_at=1)), event(2, Output(b"one\n"))]
-    history.watches[0].events[:] = [
-        *died,
-        *(replace(one, attempt=2) for one in good_events()),
-    ]
-    history.written[JOB, 2] = history.written[JOB, 1]
+    history = two_attempts(first=died)
 
     assert problems(history, ended(attempt=2)) == []
 
@@ -55,6 +50,31 @@ def test_a_batch_counts_with_all_its_sequences() -> None:
 
 def test_a_job_that_is_gone_is_found() -> None:
     assert problems(good_history(), {}) == [f"{JOB}: accepted, but gone"]
+
+
+def test_a_job_that_was_handed_out_and_is_gone_is_found() -> None:
+    history = History()
+    history.claim(ended()[JOB])
+
+    assert problems(history, {}) == [f"{JOB}: accepted, but gone"]
+
+
+def test_a_job_whose_retention_is_over_has_to_be_gone() -> None:
+    history = good_history()
+    history.purge(JOB)
+
+    assert problems(history, {}) == []
+    assert problems(history, ended()) == [f"{JOB}: to be purged, but still there"]
+
+
+def test_an_attempt_that_is_handed_out_twice_is_found() -> None:
+    history = good_history()
+    running = ended(state=JobState.RUNNING, result=None)[JOB]
+    history.claim(running)
+    assert problems(history, ended()) == []
+
+    history.claim(running)
+    assert problems(history, ended()) == [f"{JOB}: attempt 1 was handed out 2 times"]
 
 
 @pytest.mark.parametrize("state", [JobState.SCHEDULED, JobState.RUNNING])
@@ -154,6 +174,38 @@ def test_a_result_that_speaks_of_other_output_is_found() -> None:
     assert found_in(good_history(), ended(result=result), "the result has the digest of other output")
 
 
+def test_acknowledged_events_that_are_gone_are_found() -> None:
+    history = two_attempts(first=good_events()[:2])
+    history.acknowledge(JOB, 1, 2)
+    assert problems(history, ended(attempt=2)) == []
+
+    history.acknowledge(JOB, 1, 3)
+    history.acknowledge(JOB, 1, 1)
+    assert found_in(history, ended(attempt=2), "attempt 1: ended after 2 of 3 events that were known")
+
+
+def test_an_attempt_of_which_all_that_was_acknowledged_is_gone_is_found() -> None:
+    history = two_attempts(first=[])
+    history.acknowledge(JOB, 1, 3)
+
+    assert found_in(history, ended(attempt=2), "attempt 1: ended after 0 of 3 events that were known")
+
+
+def test_events_that_only_others_have_seen_are_found() -> None:
+    history = two_attempts(first=good_events()[:2])
+    history.watch("other", JOB).events += good_events()[:3]
+
+    assert found_in(history, ended(attempt=2), "attempt 1: ended after 2 of 3 events that were known")
+
+
+def test_who_was_not_told_the_end_may_have_less() -> None:
+    history = good_history()
+    history.acknowledge(JOB, 1, 5)
+    history.watch("other", JOB).events += good_events()[:3]
+
+    assert problems(history, ended()) == []
+
+
 def test_watchers_that_contradict_each_other_are_found() -> None:
     history = good_history()
     other = history.watch("other", JOB)
@@ -176,6 +228,14 @@ def good_history() -> History:
     watch.events += good_events()
     watch.ended = True
     history.written[JOB, 1] = Written(stdout=OUT, stderr=ERR)
+    return history
+
+
+def two_attempts(*, first: list[Event]) -> History:
+    """The first attempt died after some events, the second one is good."""
+    history = good_history()
+    history.watches[0].events[:] = [*first, *(replace(one, attempt=2) for one in good_events())]
+    history.written[JOB, 2] = history.written[JOB, 1]
     return history
 
 

@@ -1,13 +1,14 @@
 """What clients of a server under fire have seen, and whether it can be the truth.
 
-A History only grows: jobs that were accepted, states that were read, events that watchers received, and what
-the processes themselves noted about what they wrote. `problems` says what of it breaks a promise.
+A History only grows: jobs that were accepted and handed out, states that were read, events that were
+acknowledged and those that watchers received, and what the processes themselves noted about what they wrote.
+`problems` says what of it breaks a promise.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,7 +60,10 @@ class History:
     """The log of a test, in the order of its entries."""
 
     accepted: list[str] = field(default_factory=list)
+    claims: list[tuple[str, int]] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
+    acknowledged: dict[tuple[str, int], int] = field(default_factory=dict)
+    purged: set[str] = field(default_factory=set)
     watches: list[Watch] = field(default_factory=list)
     written: dict[tuple[str, int], Written] = field(default_factory=dict)
 
@@ -67,9 +71,23 @@ class History:
         """The server said that it has this job."""
         self.accepted.append(job_id)
 
+    def claim(self, job: Job) -> None:
+        """The server handed this job to a worker, as the attempt that it has now."""
+        self.claims.append((job.job_id, job.attempt))
+        self.read(job)
+
     def read(self, job: Job) -> None:
         """Somebody read this job."""
         self.readings.append(Reading.of(job))
+
+    def acknowledge(self, job_id: str, attempt: int, last_sequence: int) -> None:
+        """The server said that it has the events of this attempt up to there."""
+        before = self.acknowledged.get((job_id, attempt), 0)
+        self.acknowledged[job_id, attempt] = max(before, last_sequence)
+
+    def purge(self, job_id: str) -> None:
+        """The retention of this job is over: when all is, it has to be gone."""
+        self.purged.add(job_id)
 
     def watch(self, watcher: str, job_id: str) -> Watch:
         """Somebody begins to watch; what they receive goes into the answer."""
@@ -89,24 +107,40 @@ class History:
         """The attempts for which a process was started."""
         return sorted(attempt for job, attempt in self.written if job == job_id)
 
+    def known_jobs(self) -> list[str]:
+        """The jobs that the server must have had: those that it accepted, and those that it handed out."""
+        return list(dict.fromkeys([*self.accepted, *(job_id for job_id, _ in self.claims)]))
+
 
 def problems(history: History, at_the_end: Mapping[str, Job]) -> list[str]:
-    """Return every broken promise; `at_the_end` is how each accepted job was read when all was over."""
+    """Return every broken promise; `at_the_end` is how each known job was read when all was over."""
     last = {job_id: Reading.of(job) for job_id, job in at_the_end.items()}
     return [
-        *_lost(history.accepted, last),
+        *_lost(history, last),
+        *_claimed_twice(history.claims),
         *_unsettled(history.readings, last),
         *(problem for watch in history.watches for problem in _misled(watch, history.written, last)),
+        *_forgotten(history, last),
         *_contradictions(history.watches),
     ]
 
 
-def _lost(accepted: Iterable[str], last: Mapping[str, Reading]) -> Iterator[str]:
-    for job_id in accepted:
-        if job_id not in last:
+def _lost(history: History, last: Mapping[str, Reading]) -> Iterator[str]:
+    for job_id in history.known_jobs():
+        if job_id in history.purged:
+            if job_id in last:
+                yield f"{job_id}: to be purged, but still there"
+        elif job_id not in last:
             yield f"{job_id}: accepted, but gone"
         elif not last[job_id].state.terminal:
             yield f"{job_id}: accepted, but never ended: {last[job_id].state.name}"
+
+
+def _claimed_twice(claims: Iterable[tuple[str, int]]) -> Iterator[str]:
+    """An attempt has one holder, ever."""
+    for (job_id, attempt), times in Counter(claims).items():
+        if times > 1:
+            yield f"{job_id}: attempt {attempt} was handed out {times} times"
 
 
 def _unsettled(readings: Iterable[Reading], last: Mapping[str, Reading]) -> Iterator[str]:
@@ -177,6 +211,25 @@ def _unfinished(watch: Watch, last: Reading) -> Iterator[str]:
         yield f"ended after {received} of {last.result.final_sequence} events"
     elif last.result.output_sha256 != hashlib.sha256(b"".join(_bytes(events))).digest():
         yield "the result has the digest of other output"
+
+
+def _forgotten(history: History, last: Mapping[str, Reading]) -> Iterator[str]:
+    """Whoever was told the end has all that was acknowledged, and all that anybody else has seen."""
+    known = defaultdict(int, history.acknowledged)
+    for watch in history.watches:
+        for event in watch.events:
+            place = (watch.job_id, event.attempt)
+            known[place] = max(known[place], event.last_sequence)
+    for watch in history.watches:
+        if not watch.ended or watch.job_id not in last:
+            continue
+        received = {attempt: events[-1].last_sequence for attempt, events in watch.attempts().items()}
+        for (job_id, attempt), sequence in known.items():
+            if job_id == watch.job_id and received.get(attempt, 0) < sequence:
+                yield (
+                    f"{job_id} watched by {watch.watcher}: attempt {attempt}: "
+                    f"ended after {received.get(attempt, 0)} of {sequence} events that were known"
+                )
 
 
 def _contradictions(watches: Iterable[Watch]) -> Iterator[str]:
