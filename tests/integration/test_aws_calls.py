@@ -8,9 +8,10 @@ import pytest
 
 from airunner.domain.batching import Batcher
 from airunner.domain.event import StreamType
-from airunner.domain.job import BatchingConfig, JobState
+from airunner.domain.job import BatchingConfig, JobParams, JobState
 from airunner.services.api import StreamRequest
 from airunner.stores.aws.store import AwsStore
+from airunner.stores.base import Enqueued
 from airunner.testing.aws.strict import StrictProxy
 from airunner.testing.clock import ManualClock
 from airunner.testing.conformance.backend import Api
@@ -69,6 +70,20 @@ async def test_a_job_is_one_transaction_one_message_and_the_mark_that_it_was_sen
 async def test_a_hundred_jobs_are_two_transactions_and_ten_sends(metered: Metered) -> None:
     await metered.api.jobs.enqueue_jobs([make_request() for _ in range(100)])
     assert await metered.calls() == {"TransactWriteItems": 2, "SendMessageBatch": 10, "UpdateItem": 100}
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "transactions"), [(1, 5_000, 1), (40, 5_000, 2), (20, 340_000, 10)]
+)
+async def test_parameters_that_a_row_does_not_hold_come_in_its_transaction(
+    metered: Metered, count: int, size: int, transactions: int
+) -> None:
+    params = JobParams(command="make", args=("x" * size,))
+    outcomes = await metered.api.jobs.enqueue_jobs([make_request(params=params) for _ in range(count)])
+    assert all(isinstance(outcome, Enqueued) for outcome in outcomes)
+    calls = await metered.calls()
+    assert (calls["TransactWriteItems"], "PutItem" in calls) == (transactions, False)
+    assert metered.items_written == 3 * count + calls["UpdateItem"]
 
 
 async def test_a_repeated_enqueue_reads_the_job_and_sends_again(metered: Metered) -> None:

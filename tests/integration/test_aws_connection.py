@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from airunner import telemetry
 from airunner.domain.errors import FailedPrecondition, ResourceExhausted, Unavailable
+from airunner.domain.retry import RetryPolicy
 from airunner.stores.aws.connection import (
     Aws,
     AwsOptions,
@@ -34,6 +35,7 @@ GET = {"TableName": "t", "Key": {"job_id": {"S": "j1"}}}
 QUEUE: dict[str, Any] = {"QueueUrl": "http://127.0.0.1/q"}
 THROTTLED = refusal("ProvisionedThroughputExceededException")
 SOON_SECONDS = 0.05
+EXACT = RetryPolicy(first_seconds=0.05, max_seconds=2.0, jitter=0.0, attempts=4)
 LIMIT_SECONDS = 20
 
 
@@ -78,6 +80,64 @@ async def test_throttling_for_ever_ends_after_the_last_try() -> None:
         with pytest.raises(ResourceExhausted):
             await aws.sqs("SendMessage", **QUEUE, MessageBody="{}")
         assert server.operations == ["sendmessage"] * 3
+
+
+def done_in_part(field: str, left: Any, **more: Any) -> Reply:
+    return Reply(200, json.dumps({field: {"t": left}, **more}).encode())
+
+
+KEYS = [{"job_id": {"S": f"j{number}"}} for number in range(1, 4)]
+
+
+async def test_what_a_batch_leaves_is_asked_for_after_growing_pauses() -> None:
+    clock, retries = PausesNoted(), Change(telemetry.aws_retries)
+    first = done_in_part("UnprocessedKeys", {"Keys": KEYS[1:]}, Responses={"t": [KEYS[0]]})
+    nothing = done_in_part("UnprocessedKeys", {"Keys": KEYS[1:]}, Responses={"t": []})
+    rest = Reply(200, json.dumps({"Responses": {"t": KEYS[1:]}, "UnprocessedKeys": {}}).encode())
+    async with scripted_aws(first, nothing, rest) as server:
+        async with Aws(options(server.url), clock=clock, policy=EXACT) as aws:
+            assert await aws.batch_get("t", KEYS, ConsistentRead=True) == KEYS
+        asked = [body["RequestItems"]["t"] for body in server.bodies]
+    assert [request["Keys"] for request in asked] == [KEYS, KEYS[1:], KEYS[1:]]
+    assert clock.pauses == [0.05, 0.1]
+    assert retries("dynamodb") == 2
+
+
+async def test_a_batch_that_gets_on_is_never_given_up() -> None:
+    clock = PausesNoted()
+    deletes = [{"DeleteRequest": {"Key": KEYS[0]}}] * 7
+    parts = [done_in_part("UnprocessedItems", deletes[done:]) for done in range(1, 7)]
+    async with scripted_aws(*parts, Reply()) as server:
+        async with Aws(options(server.url), clock=clock, policy=EXACT) as aws:
+            await aws.batch_write("t", deletes)
+        assert [len(body["RequestItems"]["t"]) for body in server.bodies] == [7, 6, 5, 4, 3, 2, 1]
+    assert clock.pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
+
+
+async def test_a_batch_of_which_nothing_gets_done_is_throttled_after_the_last_try() -> None:
+    clock = PausesNoted()
+    deletes = [{"DeleteRequest": {"Key": key}} for key in KEYS]
+    async with (
+        scripted_aws(done_in_part("UnprocessedItems", deletes)) as server,
+        Aws(options(server.url), clock=clock, policy=EXACT) as aws,
+    ):
+        with capture_logs() as said, pytest.raises(ResourceExhausted):
+            await aws.batch_write("t", deletes)
+        assert server.operations == ["batchwriteitem"] * 4
+    assert clock.pauses == [0.05, 0.1, 0.2]
+    assert [(line["operation"], line["tries"]) for line in said] == [("BatchWriteItem", 4)]
+
+
+async def test_the_pauses_of_a_batch_are_jittered() -> None:
+    clock = PausesNoted()
+    deletes = [{"DeleteRequest": {"Key": key}} for key in KEYS]
+    async with (
+        scripted_aws(done_in_part("UnprocessedItems", deletes)) as server,
+        Aws(options(server.url), clock=clock) as aws,
+    ):
+        with pytest.raises(ResourceExhausted):
+            await aws.batch_write("t", deletes)
+    assert all(0 <= pause < most for pause, most in zip(clock.pauses, (0.05, 0.1, 0.2), strict=True))
 
 
 @pytest.mark.parametrize(

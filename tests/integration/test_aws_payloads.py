@@ -6,24 +6,30 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
 import pytest
 
-from airunner.codec.jobs import decode_params, encode_params
-from airunner.domain.errors import AlreadyExists, InvalidArgument, Unavailable
-from airunner.domain.job import JobParams
-from airunner.services.api import EnqueueRequest
+from airunner.codec.jobs import decode_params, decode_result, encode_params, encode_result
+from airunner.domain.errors import AlreadyExists, FailedPrecondition, InvalidArgument, Unavailable
+from airunner.domain.event import Position
+from airunner.domain.job import JobParams, JobResult, JobState
+from airunner.domain.retry import RetryPolicy
+from airunner.services.api import CompleteRequest, EnqueueRequest
 from airunner.services.platform import PlatformRules
 from airunner.stores.aws.layout import Layout
-from airunner.stores.base import Retention
+from airunner.stores.aws.store import AwsStore
+from airunner.stores.base import Enqueued, EventQuery, JobQuery, Retention
 from airunner.testing.aws.faults import Kind
-from airunner.testing.aws.strict import StrictProxy
+from airunner.testing.aws.strict import StrictAws, StrictProxy
 from airunner.testing.clock import ManualClock
-from airunner.testing.conformance.backend import Api
-from airunner.testing.factories import NEVER_SECONDS, make_platform, make_request, make_success
+from airunner.testing.conditions import until
+from airunner.testing.conformance.backend import QUEUE, Api
+from airunner.testing.factories import NEVER_SECONDS, make_batch, make_platform, make_request, make_success
+from airunner.worker.completion import Completer
 from tests.support.aws import client
 from tests.support.aws_stores import make_resources, make_store
 from tests.support.serving import serve
@@ -34,6 +40,9 @@ IN_ROW = 4 * 1024
 IN_ITEM = 350 * 1024
 MOST = 1024 * 1024
 DAY_SECONDS = 24 * 3600
+RULES = PlatformRules(
+    maintenance_interval_seconds=NEVER_SECONDS, retention=Retention(jobs_ms=DAY_SECONDS * 1000)
+)
 
 
 class Place:
@@ -56,14 +65,24 @@ class Place:
             listed: dict[str, Any] = await s3.list_objects_v2(Bucket=self.layout.bucket)
         return items, [entry["Key"] for entry in listed.get("Contents", ())]
 
+    async def settled(self) -> None:
+        """Wait for what follows the answers."""
+        store = self.api.platform.store
+        assert isinstance(store, AwsStore)
+        await store._follow_ups.finish()
+
+    @asynccontextmanager
+    async def rival(self, url: str = "") -> AsyncIterator[Api]:
+        """Open another server on the same tables and bucket, if wanted by another way."""
+        store = make_store(url or self._url, self.layout, self.api.clock)
+        async with make_platform(store, self.api.clock, RULES) as platform:
+            yield Api(jobs=platform.jobs, events=platform.events, clock=self.api.clock, platform=platform)
+
 
 @asynccontextmanager
 async def _place(aws: StrictProxy, env: str, *, bucket: bool) -> AsyncIterator[Place]:
     clock, layout = ManualClock(), await make_resources(aws.url, env, bucket=bucket)
-    rules = PlatformRules(
-        maintenance_interval_seconds=NEVER_SECONDS, retention=Retention(jobs_ms=DAY_SECONDS * 1000)
-    )
-    async with make_platform(make_store(aws.url, layout, clock), clock, rules) as platform:
+    async with make_platform(make_store(aws.url, layout, clock), clock, RULES) as platform:
         api = Api(jobs=platform.jobs, events=platform.events, clock=clock, platform=platform)
         yield Place(api, layout, aws.url)
 
@@ -130,6 +149,134 @@ async def test_what_is_in_the_bucket_can_be_read_from_a_link(place: Place) -> No
         assert decode_params(await answer.read()) == request.params
 
 
+@pytest.mark.parametrize(
+    ("size", "in_item", "in_bucket"),
+    [
+        (IN_ROW, False, False),
+        (IN_ROW + 1, True, False),
+        (IN_ITEM, True, False),
+        (IN_ITEM + 1, False, True),
+    ],
+)
+async def test_a_result_is_whole_wherever_its_size_puts_it(
+    place: Place, size: int, in_item: bool, in_bucket: bool
+) -> None:
+    held = await place.api.new_claim()
+    result = sized_result(size)
+    assert await place.api.complete(held, result) is JobState.COMPLETED
+    assert (await place.api.job(held)).result == result
+    items, objects = await place.kept()
+    assert [key.startswith(f"result#{held.job.job_id}#1-") for key in items] == [True] * in_item
+    assert [key.startswith(f"jobs/{held.job.job_id}/result-1-") for key in objects] == [True] * in_bucket
+
+
+async def test_the_largest_result_can_be_read_whole_and_from_a_link(place: Place) -> None:
+    held = await place.api.new_claim()
+    result = make_success(output_json='"' + "x" * (MOST - 2) + '"')
+    await place.api.complete(held, result)
+    job = await place.api.jobs.get_job(held.job.job_id, want_payload_urls=True)
+    assert job.result == result
+    assert not job.params_url
+    async with aiohttp.ClientSession() as session, session.get(job.result_url) as answer:
+        assert answer.status == 200
+        assert decode_result(await answer.read()) == result
+    assert not (await place.api.job(held)).result_url
+
+
+async def test_a_large_end_is_one_object_and_one_row_and_is_not_read_back(
+    place: Place, aws: StrictProxy
+) -> None:
+    held = await place.api.new_claim()
+    aws.counts.reset()
+    await place.api.complete(held, sized_result(MOST))
+    await place.api.platform.store.read_events(EventQuery(job_id=held.job.job_id, after=Position(0, 0)))
+    asked = ("PutObject", "GetObject", "PutItem", "UpdateItem")
+    assert [aws.counts.calls[operation] for operation in asked] == [1, 0, 0, 1]
+
+
+async def test_a_large_end_may_be_repeated_but_not_replaced(place: Place) -> None:
+    held = await place.api.new_claim()
+    result = sized_result(MOST)
+    for _ in range(2):
+        assert await place.api.complete(held, result) is JobState.COMPLETED
+    before = await place.kept()
+    with pytest.raises(FailedPrecondition):
+        await place.api.complete(held, sized_result(MOST, letter="y"))
+    assert await place.kept() == before
+    assert (await place.api.job(held)).result == result
+
+
+@pytest.mark.parametrize("size", [IN_ITEM, MOST])
+async def test_the_end_that_loses_leaves_nothing_behind(place: Place, size: int) -> None:
+    held = await place.api.new_claim()
+    # So that the one remembers the job as running when the other has ended it.
+    await place.api.publish(held, make_batch(1, 1))
+    async with place.rival() as rival:
+        result = sized_result(size)
+        await rival.complete(held, result)
+        before = await place.kept()
+        with pytest.raises(FailedPrecondition):
+            await place.api.complete(held, sized_result(size, letter="y"))
+    assert await place.kept() == before
+    assert (await place.api.job(held)).result == result
+
+
+@pytest.mark.parametrize("size", [IN_ITEM, MOST])
+async def test_the_same_end_told_to_two_servers_keeps_its_result(place: Place, size: int) -> None:
+    held = await place.api.new_claim()
+    await place.api.publish(held, make_batch(1, 1))
+    result = sized_result(size)
+    async with place.rival() as rival:
+        for api in (rival, place.api):
+            assert await api.complete(held, result) is JobState.COMPLETED
+    assert (await place.api.job(held)).result == result
+
+
+async def test_who_loses_to_a_heartbeat_and_dies_leaves_the_other_the_result(
+    place: Place, aws: StrictProxy, strict_aws: StrictAws
+) -> None:
+    held = await place.api.new_claim()
+    result = sized_result(MOST)
+    async with strict_aws.proxy() as way, place.rival(way.url) as rival:
+        await rival.publish(held, make_batch(1, 1))
+        await place.api.beat(held)
+        aws.counts.reset()
+        aws.faults.next("UpdateItem", Kind.DELAY)
+        ending = asyncio.create_task(place.api.complete(held, result))
+        await until(lambda: aws.counts.calls["UpdateItem"] == 1, limit_seconds=20)
+        # It puts the same object, is refused for a heartbeat it has not heard of, and does one thing more.
+        way.faults.die_after(3, executed=True)
+        with pytest.raises(Unavailable):
+            await rival.complete(held, result)
+        aws.faults.release()
+        assert await ending is JobState.COMPLETED
+        way.faults.revive()
+    assert (await place.api.job(held)).result == result
+
+
+async def test_without_a_bucket_a_result_that_fits_no_item_is_refused_and_not_kept(bare: Place) -> None:
+    held = await bare.api.new_claim()
+    with pytest.raises(InvalidArgument, match=r"need a bucket \(store.s3.bucket\)"):
+        await bare.api.complete(held, sized_result(IN_ITEM + 1))
+    assert await bare.kept() == ([], [])
+    assert await bare.api.complete(held, sized_result(IN_ITEM)) is JobState.COMPLETED
+
+
+async def test_a_worker_whose_result_fits_nowhere_ends_its_job_with_the_reason_and_a_whole_log(
+    bare: Place,
+) -> None:
+    held = await bare.api.new_claim()
+    result = replace(sized_result(IN_ITEM + 1), final_sequence=50)
+    end = CompleteRequest(task_token=held.task_token, result=result, events=[make_batch(1, 50)])
+    completer = Completer(bare.api.jobs, bare.api.clock, RetryPolicy(first_seconds=0))
+    await completer.complete([end])
+    job = await bare.api.job(held)
+    assert job.state is JobState.FAILED
+    assert job.result is not None
+    assert job.result.error_message.startswith("the server refused the result: more than 358400 bytes")
+    assert len(await bare.api.stored(held.job.job_id)) == 50
+
+
 async def test_the_command_line_shows_links(place: Place) -> None:
     job_id = await place.api.enqueue(sized(MOST))
     async with serve(place.api.platform) as url:
@@ -142,6 +289,19 @@ async def test_the_command_line_shows_links(place: Place) -> None:
     assert document["params_url"].startswith("http")
     assert document["params_url"].partition("?")[0].endswith(f"/jobs/{job_id}/params")
     assert document["result_url"] == ""
+
+
+async def test_the_command_line_shows_the_link_of_a_result(place: Place) -> None:
+    held = await place.api.new_claim()
+    await place.api.complete(held, sized_result(MOST))
+    async with serve(place.api.platform) as url:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "airunner.cli", "get", held.job.job_id, "--json", "--server", url),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        said, _ = await process.communicate()
+    address = json.loads(said)["result_url"].partition("?")[0]
+    assert f"/jobs/{held.job.job_id}/result-1-" in address
 
 
 async def test_what_is_in_the_tables_has_no_link(place: Place) -> None:
@@ -166,9 +326,9 @@ async def test_secrets_are_never_linked(place: Place, hidden: dict[str, Any]) ->
 @pytest.mark.parametrize("size", [IN_ROW + 1, MOST])
 async def test_the_purge_takes_payloads_along(place: Place, size: int) -> None:
     held = await place.api.new_claim(sized(size))
-    await place.api.complete(held, make_success(output_json='"' + "x" * IN_ROW + '"'))
+    await place.api.complete(held, sized_result(size))
     items, objects = await place.kept()
-    assert [key for key in items if key.startswith(f"result#{held.job.job_id}#1-")]
+    assert [key for key in (*items, *objects) if f"{held.job.job_id}#1-" in key or "/result-1-" in key]
     assert len(items) + len(objects) == 2
     await place.api.advance(DAY_SECONDS + 1)
     assert await place.kept() == ([], [])
@@ -183,6 +343,37 @@ async def test_a_purge_that_is_interrupted_is_finished_by_the_next(place: Place,
     assert (await place.kept())[1] == [f"jobs/{held.job.job_id}/params"]
     await place.api.advance(1)
     assert await place.kept() == ([], [])
+
+
+@pytest.mark.parametrize("executed", [False, True])
+@pytest.mark.parametrize("calls", [1, 2])
+async def test_a_server_that_dies_while_it_enqueues_leaves_no_parameters_without_a_job(
+    place: Place, aws: StrictProxy, calls: int, executed: bool
+) -> None:
+    # The first job of a queue needs a call more.
+    small = await place.api.enqueue()
+    await place.api.complete(await place.api.claim())
+    await place.settled()
+    aws.faults.die_after(calls, executed=executed)
+    with suppress(Unavailable):
+        await place.api.enqueue(sized(IN_ITEM))
+    await place.settled()
+    aws.faults.revive()
+    jobs = (await place.api.jobs.list_jobs(JobQuery(queue=QUEUE))).jobs
+    assert (await place.kept())[0] == [f"params#{job.job_id}" for job in jobs if job.job_id != small]
+
+
+async def test_requests_that_are_known_are_told_from_large_ones_that_are_not(place: Place) -> None:
+    known = [sized(IN_ROW + 1), make_request(), sized(IN_ITEM)]
+    before = [await place.api.enqueue(request) for request in known]
+    fresh = [sized(IN_ITEM), make_request(), sized(IN_ROW + 1)]
+    mixed = [request for pair in zip(fresh, known, strict=True) for request in pair]
+    outcomes = await place.api.jobs.enqueue_jobs(mixed)
+    added = [outcome.job_id for outcome in outcomes if isinstance(outcome, Enqueued)]
+    assert added[1::2] == before
+    jobs = [await place.api.jobs.get_job(job_id) for job_id in added]
+    assert [job.params for job in jobs] == [request.params for request in mixed]
+    assert len(set(added)) == len(mixed) == 2 + len((await place.kept())[0])
 
 
 @pytest.mark.parametrize("size", [IN_ITEM, MOST])
@@ -214,4 +405,15 @@ def sized(size: int, *, request_id: str = "", letter: str = "x") -> EnqueueReque
         excess = len(encode_params(params)) - size
         if not excess:
             return make_request(params=params, request_id=request_id)
+        text = text[:-excess]
+
+
+def sized_result(size: int, letter: str = "x") -> JobResult:
+    """Return a success whose encoding has exactly so many bytes."""
+    text = letter * (size - len(encode_result(make_success(output_json='""'))))
+    while True:
+        result = make_success(output_json=f'"{text}"')
+        excess = len(encode_result(result)) - size
+        if not excess:
+            return result
         text = text[:-excess]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from airunner.domain.errors import FailedPrecondition
 from airunner.domain.job import JobState
+from airunner.domain.retry import RetryPolicy
+from airunner.stores.aws.connection import Aws
 from airunner.stores.aws.store import AwsStore
 from airunner.stores.base import Demand
 from airunner.testing.aws.faults import Fault, Kind
@@ -17,11 +21,24 @@ from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.conformance.backend import QUEUE, Api
 from airunner.testing.factories import make_batch, make_platform, make_request, make_success
-from tests.support.aws_stores import make_resources, make_store
+from tests.support.aws import client
+from tests.support.aws_stores import make_resources, make_store, options_of
 
 # More than a row holds itself.
 LARGE = "x" * 5_000
 ALL_TRIES = 4
+EXACT = RetryPolicy(first_seconds=0.05, jitter=0.0, attempts=ALL_TRIES)
+
+
+class PausesNoted(ManualClock):
+    """A clock whose pauses are over at once, and are remembered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.taken.append(seconds)
 
 
 class Pair:
@@ -149,3 +166,47 @@ async def test_a_request_that_is_made_again_while_its_job_is_purged_makes_anothe
     await pair.other.platform.maintenance.run_once()
     pair.aws.faults.release()
     assert (await pair.other.jobs.get_job(await again)).state is JobState.SCHEDULED
+
+
+async def test_what_the_tables_leave_undone_is_done_after_pauses(aws: StrictProxy, aws_env: str) -> None:
+    pauses, clock = PausesNoted(), ManualClock()
+    layout = await make_resources(aws.url, aws_env)
+    connection = Aws(options_of(aws.url), clock=pauses, policy=EXACT)
+    async with make_platform(AwsStore(connection, layout, clock, glance_seconds=0), clock) as platform:
+        api = Api(jobs=platform.jobs, events=platform.events, clock=clock, platform=platform)
+        await api.enqueue_many(5)
+        aws.counts.reset()
+        aws.faults.next("BatchGetItem", Kind.UNPROCESSED, times=2)
+        held = await api.dequeue(max_jobs=5)
+        assert len(held) == 5
+        assert pauses.taken == [0.05, 0.1][: aws.counts.calls["BatchGetItem"] - 1] != []
+        await api.publish(held[0], *(make_batch(first, first) for first in range(1, 21)))
+        await api.complete(held[0])
+        pauses.taken.clear()
+        aws.faults.next("BatchWriteItem", Kind.UNPROCESSED, times=2)
+        await api.advance(8 * 24 * 3600)
+        assert pauses.taken == [0.05, 0.1][: aws.counts.calls["BatchWriteItem"] - 1] != []
+    async with client("dynamodb", aws.url) as dynamodb:
+        left = await dynamodb.scan(TableName=layout.events_table)
+    assert left["Items"] == []
+
+
+async def test_a_pass_goes_round_all_shards_from_one_of_its_own(aws: StrictProxy, aws_env: str) -> None:
+    asked: list[str] = []
+
+    class Overheard(Aws):
+        async def dynamodb(self, operation: str, **arguments: Any) -> dict[str, Any]:
+            if operation == "Query":
+                asked.append(arguments["ExpressionAttributeValues"][":key"]["S"])
+            return await super().dynamodb(operation, **arguments)
+
+    clock = ManualClock()
+    layout = replace(await make_resources(aws.url, aws_env), listing_shards=4)
+    store = AwsStore(Overheard(options_of(aws.url)), layout, clock, glance_seconds=0)
+    async with make_platform(store, clock) as platform:
+        assert 0 <= store._reconciler._first_shard < 4
+        store._reconciler._first_shard = 3
+        await platform.maintenance.run_once()
+    purges = [key for key in asked if key.startswith("purge#")]
+    assert purges == ["purge#3", "purge#0", "purge#1", "purge#2"]
+    assert f"open#{QUEUE}#3" in asked

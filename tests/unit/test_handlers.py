@@ -197,7 +197,7 @@ class TestArguments:
         assert result_json(None) == ""
         assert result_json(Size(1)) == '{"width":1,"height":2}'
         assert result_json(Person(name="é")) == '{"name":"é"}'
-        for value, message in ((object(), "no JSON form"), ("x" * 300_000, "bytes")):
+        for value, message in ((object(), "no JSON form"), ("x" * 1024 * 1024, "bytes")):
             with pytest.raises(PermanentFailure, match=message):
                 result_json(value)
 

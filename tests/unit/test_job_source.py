@@ -6,12 +6,19 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from airunner.domain.batching import Batcher
-from airunner.domain.errors import DeadlineExceeded, InternalError, PermanentFailure, Unavailable
+from airunner.domain.errors import (
+    DeadlineExceeded,
+    InternalError,
+    MessageTooLarge,
+    PermanentFailure,
+    Unavailable,
+)
 from airunner.domain.event import Event, Gap, StreamType
 from airunner.domain.job import BatchingConfig, Job, JobResult, JobState, Outcome
 from airunner.domain.retry import RetryPolicy
@@ -243,7 +250,7 @@ async def test_a_completion_with_missing_events_ends_the_job_with_a_gap(carried:
 async def test_a_result_that_the_server_refuses_becomes_a_plain_failure() -> None:
     async with source() as bench:
         (delivery,) = await bench.take()
-        result = JobResult(success=True, outcome=Outcome.SUCCESS, output_json="x" * 300_000)
+        result = JobResult(success=True, outcome=Outcome.SUCCESS, output_json="x" * 1_100_000)
         acking = asyncio.ensure_future(bench.source.ack([(delivery, JobOutcome(result=result))]))
         await bench.pass_time(1)
         await acking
@@ -251,6 +258,27 @@ async def test_a_result_that_the_server_refuses_becomes_a_plain_failure() -> Non
         assert ended is not None
         assert ended.outcome is Outcome.FAILURE
         assert "output_json" in ended.error_message
+
+
+async def test_a_log_is_whole_though_the_result_is_refused() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        result = replace(make_success(final_sequence=100), output_json="x" * 1_100_000)
+        outcome = JobOutcome(result=result, events=batches(2))
+        acking = asyncio.ensure_future(bench.source.ack([(delivery, outcome)]))
+        await bench.pass_time(1)
+        await acking
+        assert (await bench.job(delivery)).state is JobState.FAILED
+        assert len(await bench.stored(delivery)) == 100
+
+
+async def test_large_results_are_several_calls() -> None:
+    async with source() as bench:
+        taken = await bench.take(5)
+        result = make_success(output_json='"' + "é" * 250_000 + '"')
+        await bench.source.ack([(delivery, JobOutcome(result=result)) for delivery in taken])
+        assert [len(call) for call in bench.network.requests["complete_jobs"]] == [4, 1]
+        assert {(await bench.job(delivery)).result for delivery in taken} == {result}
 
 
 async def test_what_has_not_begun_is_released_without_costing_a_try() -> None:
@@ -284,6 +312,14 @@ async def test_a_lost_release_is_forgotten() -> None:
         await bench.pass_time(1)
         await releasing
         assert (await bench.job(delivery)).life.handed_back == 1
+
+
+async def test_a_release_that_is_too_large_is_left_to_the_visibility() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        bench.network.lost_requests.append(MessageTooLarge())
+        await bench.source.release(delivery, 0, "no")
+        assert (await bench.job(delivery)).state is JobState.RUNNING
 
 
 async def test_a_dead_letter_is_a_failed_job() -> None:

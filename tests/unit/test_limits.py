@@ -57,7 +57,7 @@ def test_a_number_is_accepted_at_its_limits_and_refused_beyond(
 
 SIZES: list[tuple[str, Callable[[str], None], int]] = [
     ("error_message", lambda text: replace(SUCCESS, error_message=text).validate(), 64 * 1024),
-    ("output_json", lambda text: replace(SUCCESS, output_json=text).validate(), 256 * 1024),
+    ("output_json", lambda text: replace(SUCCESS, output_json=text).validate(), 1024 * 1024),
 ]
 
 

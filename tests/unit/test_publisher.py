@@ -10,6 +10,7 @@ import pytest
 from airunner.domain.errors import (
     DeadlineExceeded,
     InvalidArgument,
+    MessageTooLarge,
     ResourceExhausted,
     Unavailable,
     VisibilityLost,
@@ -137,11 +138,14 @@ async def test_events_that_the_server_lost_become_a_gap() -> None:
         assert await bench.stored_output() == b"".join(lines(50))
 
 
-async def test_an_event_that_the_server_refuses_becomes_a_gap_and_takes_no_other_along() -> None:
+@pytest.mark.parametrize("error", [InvalidArgument("no"), MessageTooLarge("no")], ids=repr)
+async def test_an_event_that_the_server_refuses_becomes_a_gap_and_takes_no_other_along(
+    error: Exception,
+) -> None:
     async with publishing() as bench:
         bench.network.open.clear()
         bench.publisher.add_output(lines(150), OUT)
-        bench.network.lost_requests.extend([InvalidArgument("no"), InvalidArgument("no")])
+        bench.network.lost_requests.extend([error, error])
         bench.network.open.set()
         await until(lambda: len(bench.network.calls) >= 4)
         assert await bench.publisher.finish() == []

@@ -11,6 +11,7 @@ AirunnerError
 ├── AlreadyExists            request_id reused with other parameters
 ├── SequenceMismatch         a gap or overlap; carries the expected sequence
 ├── ResourceExhausted        a limit is reached
+│   └── MessageTooLarge      of a message: the same one will never be taken
 ├── Unavailable              shutting down, or a dependency is away: try again
 ├── DeadlineExceeded         the answer did not come in time
 ├── Unauthenticated
@@ -75,6 +76,10 @@ class SequenceMismatch(AirunnerError):
 
 class ResourceExhausted(AirunnerError):
     """A limit is reached."""
+
+
+class MessageTooLarge(ResourceExhausted):
+    """The message has more bytes than the server takes."""
 
 
 class Unavailable(AirunnerError):

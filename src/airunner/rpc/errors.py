@@ -50,6 +50,8 @@ _HTTP_STATUSES = {
     Code.UNAVAILABLE: 503,
     Code.DEADLINE_EXCEEDED: 504,
 }
+# How the library says it, whose code for it is that of any other limit.
+_TOO_LARGE = "message is larger than"
 _DETAIL_URL = f"type.googleapis.com/{pb.SequenceMismatch.DESCRIPTOR.full_name}"
 
 
@@ -75,6 +77,8 @@ def from_connect(error: ConnectError) -> errors.AirunnerError:
             if detail.type_name == pb.SequenceMismatch.DESCRIPTOR.full_name:
                 said = pb.SequenceMismatch.FromString(detail.message_bytes)
                 return _mismatch(said.expected_sequence, error.message)
+    if error.code is Code.RESOURCE_EXHAUSTED and error.message.startswith(_TOO_LARGE):
+        return errors.MessageTooLarge(error.message)
     return _ERRORS.get(error.code, errors.InternalError)(error.message)
 
 

@@ -13,6 +13,7 @@ from airunner.domain.errors import (
     FailedPrecondition,
     InvalidArgument,
     InvalidTaskToken,
+    MessageTooLarge,
     NotFound,
     ResourceExhausted,
     SequenceMismatch,
@@ -41,8 +42,9 @@ class Completer:
 
     Repeats what may succeed later for as long as it takes, so a job that is over stays over. Completions
     that were lost (NOT_FOUND) are forgotten, and so is one that the server fails at: its visibility lapses.
-    One that the server finds incomplete is sent with a Gap in the
-    place of what it lacks, and one that it refuses is replaced by a plain failure: a job can always end.
+    One that the server finds incomplete is sent with a Gap in the place of what it lacks. One that it refuses
+    or finds too large is replaced by a failure without the handler's result, then by one without the last
+    events: a job can always end.
     """
 
     def __init__(self, jobs: JobsApi, clock: Clock, policy: RetryPolicy) -> None:
@@ -88,7 +90,7 @@ class Completer:
                 return None
             case SequenceMismatch(expected=expected):
                 return _with_gap(request, expected, self._clock.now())
-            case InvalidArgument():
+            case InvalidArgument() | MessageTooLarge():
                 return _plain_failure(request, outcome, self._clock.now())
         return request
 
@@ -99,7 +101,7 @@ def _calls(requests: Sequence[CompleteRequest]) -> list[list[CompleteRequest]]:
     room = _CALL_BYTES
     for request in requests:
         result = request.result
-        size = _RESULT_OVERHEAD + 4 * (len(result.output_json) + len(result.error_message))
+        size = _RESULT_OVERHEAD + _wire_bytes(result.output_json) + _wire_bytes(result.error_message)
         size += sum(map(event_bytes, request.events))
         if calls[-1] and size > room:
             calls.append([])
@@ -107,6 +109,10 @@ def _calls(requests: Sequence[CompleteRequest]) -> list[list[CompleteRequest]]:
         calls[-1].append(request)
         room -= size
     return calls
+
+
+def _wire_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _with_gap(request: CompleteRequest, expected: int, now: int) -> CompleteRequest:
@@ -121,14 +127,20 @@ def _with_gap(request: CompleteRequest, expected: int, now: int) -> CompleteRequ
 
 
 def _plain_failure(request: CompleteRequest, error: AirunnerError, now: int) -> CompleteRequest | None:
-    if not request.events and not request.result.final_sequence and not request.result.output_json:
+    """Return a failure that says what was refused, without the next thing that may be at fault."""
+    refused = request.result
+    if not request.events and not refused.final_sequence and not refused.output_json:
         return None
     result = JobResult(
         success=False,
         outcome=Outcome.FAILURE,
-        exit_code=request.result.exit_code or 1,
+        exit_code=refused.exit_code or 1,
         error_message=f"the server refused the result: {error.text[:1000]}",
-        started_at=request.result.started_at,
+        started_at=refused.started_at,
         completed_at=now,
     )
-    return replace(request, result=result, events=())
+    if not refused.output_json:
+        return replace(request, result=result, events=())
+    # Most likely it is that; the log shall be whole all the same.
+    proven = replace(result, final_sequence=refused.final_sequence, output_sha256=refused.output_sha256)
+    return replace(request, result=proven)

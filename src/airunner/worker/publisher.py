@@ -9,7 +9,14 @@ import structlog
 
 from airunner import telemetry
 from airunner.domain.clock import wait_until
-from airunner.domain.errors import AirunnerError, InvalidArgument, NotFound, SequenceMismatch, VisibilityLost
+from airunner.domain.errors import (
+    AirunnerError,
+    InvalidArgument,
+    MessageTooLarge,
+    NotFound,
+    SequenceMismatch,
+    VisibilityLost,
+)
 from airunner.domain.event import Gap, StreamType
 from airunner.domain.retry import RetryPolicy
 from airunner.worker.batch_notes import BatchNotes
@@ -181,7 +188,7 @@ class Publisher:
             except SequenceMismatch as mismatch:
                 if not self._resume(mismatch.expected):
                     failures = await self._pause(failures, mismatch)
-            except InvalidArgument as error:
+            except (InvalidArgument, MessageTooLarge) as error:
                 if isinstance(call[0].data, Gap):
                     failures = await self._pause(failures, error)
                 elif len(call) == 1:

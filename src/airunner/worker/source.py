@@ -10,7 +10,13 @@ import structlog
 
 from airunner import telemetry
 from airunner.domain import limits
-from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArgument, NotFound
+from airunner.domain.errors import (
+    AirunnerError,
+    FailedPrecondition,
+    InvalidArgument,
+    MessageTooLarge,
+    NotFound,
+)
 from airunner.domain.job import JobResult, Outcome
 from airunner.domain.retry import RetryPolicy
 from airunner.queues.base import Delivery, Hold
@@ -154,7 +160,7 @@ class JobSource:
         while True:
             try:
                 state = await self._jobs.release_job(request)
-            except (NotFound, InvalidArgument, FailedPrecondition) as error:
+            except (NotFound, InvalidArgument, FailedPrecondition, MessageTooLarge) as error:
                 _log.warning("job.release_refused", job_id=attempt.job.job_id, error=error.text)
                 return
             except AirunnerError as error:

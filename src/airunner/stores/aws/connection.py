@@ -24,6 +24,7 @@ from airunner.stores.aws.clients import SERVICES, AwsOptions, open_clients
 from airunner.stores.aws.errors import (
     ConditionFailed,
     Failure,
+    Kind,
     Reason,
     Refused,
     TransactionCancelled,
@@ -31,7 +32,7 @@ from airunner.stores.aws.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from airunner.domain.clock import Clock
@@ -102,6 +103,20 @@ class Aws:
             measuring.count_capacity(operation, consumed)
         return reply
 
+    async def batch_get(
+        self, table: str, keys: Sequence[Mapping[str, Any]], **options: Any
+    ) -> list[dict[str, Any]]:
+        """Return the items of at most 100 keys, those that exist; see `batch_write`."""
+        return await self._in_parts("BatchGetItem", "UnprocessedKeys", table, {"Keys": keys, **options})
+
+    async def batch_write(self, table: str, requests: Sequence[Mapping[str, Any]]) -> None:
+        """Put or delete at most 25 items.
+
+        What an answer leaves undone is asked for again after a growing pause, as long as each few tries get
+        something done; then the table throttles us.
+        """
+        await self._in_parts("BatchWriteItem", "UnprocessedItems", table, requests)
+
     async def sqs(self, operation: str, *, wait_seconds: float = 0, **arguments: Any) -> dict[str, Any]:
         """Call SQS. `wait_seconds` is how long a long poll may wait, and prolongs the deadline by as much."""
         client = "polls" if wait_seconds else "sqs"
@@ -147,6 +162,27 @@ class Aws:
             return ""
         return f"{_NOUNS[operation]} {name} {answer.in_words}."
 
+    async def _in_parts(
+        self, operation: str, unprocessed: str, table: str, request: Any
+    ) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        tries = fruitless = 0
+        while True:
+            answer = await self.dynamodb(operation, RequestItems={table: request})
+            found += answer.get("Responses", {}).get(table, [])
+            left = answer.get(unprocessed, {}).get(table)
+            if not left:
+                return found
+            tries += 1
+            fruitless = fruitless + 1 if _entries(left) == _entries(request) else 0
+            if self._policy.exhausted(fruitless):
+                failure = Failure(Kind.THROTTLED, unprocessed)
+                _log_end("dynamodb", operation, failure, tries)
+                raise failure.verdict()
+            request = left
+            measuring.count_retry("dynamodb")
+            await self._clock.sleep(self._policy.delay(tries))
+
     async def _call(
         self, client: str, operation: str, arguments: Mapping[str, Any], seconds: float
     ) -> dict[str, Any]:
@@ -189,6 +225,11 @@ class Aws:
         method: _Method = getattr(self._clients[client], xform_name(operation))
         self._methods[client, operation] = method
         return method
+
+
+def _entries(request: Any) -> int:
+    """Return how many keys or writes a batch has."""
+    return len(request["Keys"] if isinstance(request, dict) else request)
 
 
 def _log_end(service: str, operation: str, failure: Failure, tries: int) -> None:

@@ -1,4 +1,4 @@
-"""Enqueueing: a transaction of the row and its request id, then a message, then a mark that it was sent."""
+"""Enqueueing: a transaction of request id, row and parameters; a message; then a mark that it was sent."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from airunner.stores.aws.items import (
     update_expression,
 )
 from airunner.stores.aws.messages import MAX_SEND_DELAY_SECONDS, Wake
+from airunner.stores.aws.payloads import goes_beside
 from airunner.stores.aws.rows import check_of
 from airunner.stores.base import Enqueued
 
@@ -46,18 +47,25 @@ if TYPE_CHECKING:
     from airunner.stores.base import NewJob
 
 SENT_CHECK_MS: Final = 6 * 3600 * 1000
-_JOBS_AT_ONCE: Final = 50
+# DynamoDB takes 100 actions and 4 MB in a transaction; a body of over 1 MiB, base64 and all, blocks the loop.
+_ACTIONS_AT_ONCE: Final = 100
+_BYTES_AT_ONCE: Final = 700 * 1024
+_ROW_BYTES: Final = 2 * 1024
 _TRANSACTION_TRIES: Final = 10
 _REFUSED: Final = "ConditionalCheckFailed"
 
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A job on its way into the table."""
+    """A job on its way into the table; the sentinel is the first of its items."""
 
     new: NewJob
-    row: Item
-    sentinel: Item
+    items: Sequence[Item]
+
+    @property
+    def row(self) -> Item:
+        """The row of the job."""
+        return self.items[1]
 
 
 class Enqueuer:
@@ -150,6 +158,7 @@ class Enqueuer:
 
     async def _draft(self, new: NewJob) -> _Draft:
         life = new.first_life()
+        params, beside = await self._payloads.keep_params(new.job_id, new.params_bytes)
         shard = zlib.crc32(new.job_id.encode()) % self._layout.listing_shards
         row: Item = {
             "job_id": text(new.job_id),
@@ -165,14 +174,14 @@ class Enqueuer:
             "order_key": text(f"{new.created_at:013d}-{next(self._order) & 0xFFFFFF:06x}-{new.job_id}"),
             **life_changes(None, life),
             **check_of(new.queue, shard, life),
-            **await self._payloads.keep_params(new.job_id, new.params_bytes),
+            **params,
         }
         sentinel = {
             "job_id": text(_sentinel_key(new)),
             "target": text(new.job_id),
             "fingerprint": blob(new.fingerprint),
         }
-        return _Draft(new, row, sentinel)
+        return _Draft(new, (sentinel, row, *([beside] if beside else [])))
 
     async def _write(self, drafts: Iterable[_Draft]) -> None:
         actions = [
@@ -185,7 +194,7 @@ class Enqueuer:
                 }
             }
             for draft in drafts
-            for item in (draft.sentinel, draft.row)
+            for item in draft.items
         ]
         await self._aws.dynamodb("TransactWriteItems", TransactItems=actions)
 
@@ -197,7 +206,9 @@ class Enqueuer:
         outcomes: dict[int, Enqueued | AirunnerError],
     ) -> None:
         """Answer the entries that cancelled a transaction, and leave the others to be written again."""
-        for index, reason in zip(list(drafts), reasons[::2], strict=True):
+        of_actions = iter(reasons)
+        of_drafts = [list(itertools.islice(of_actions, len(draft.items))) for draft in drafts.values()]
+        for index, (reason, *_) in zip(list(drafts), of_drafts, strict=True):
             if reason.code != _REFUSED:
                 continue
             known, draft = reason.item or {}, drafts[index]
@@ -211,7 +222,7 @@ class Enqueuer:
                 added.append(draft)
             else:
                 # Nobody will ever name the parameters that were written for this one.
-                self._follow_ups.begin("remove", self._payloads.remove(row_from_item(draft.row)))
+                self._follow_ups.begin("remove", self._payloads.remove_params(row_from_item(draft.row)))
 
     async def _outcome(self, new: NewJob, known: Item) -> Enqueued | AirunnerError:
         """Say what becomes of a request of which something is known."""
@@ -224,7 +235,7 @@ class Enqueuer:
 
     async def _enqueued_before(self, job_id: str) -> Enqueued | AirunnerError:
         try:
-            row = await self._rows.read(job_id)
+            row = await self._rows.read_bare(job_id)
         except AirunnerError as error:
             return error
         life = row.life
@@ -287,11 +298,17 @@ def sentinel_key(principal: str, request_id: str) -> str:
 def _distinct(places: Sequence[int], jobs: Sequence[NewJob]) -> list[int]:
     """Return the first places whose requests differ, as many as a transaction takes."""
     chosen: dict[tuple[str, str], int] = {}
+    actions, room = _ACTIONS_AT_ONCE, _BYTES_AT_ONCE
     for place in places:
         new = jobs[place]
-        chosen.setdefault((new.principal, new.request_id), place)
-        if len(chosen) == _JOBS_AT_ONCE:
+        if (new.principal, new.request_id) in chosen:
+            continue
+        beside = goes_beside(new.params_bytes)
+        actions -= 3 if beside else 2
+        room -= _ROW_BYTES + (len(new.params_bytes) if beside else 0)
+        if actions < 0 or room < 0:
             break
+        chosen[new.principal, new.request_id] = place
     return list(chosen.values())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from airunner.domain.errors import Unavailable
 from airunner.stores.aws.connection import ConditionFailed
 from airunner.stores.aws.items import (
     LAST_SEQUENCE,
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from airunner.stores.base import EventPage, EventQuery
 
 _DELETED_AT_ONCE: Final = 25
-_TRIES: Final = 20
 
 
 class EventLog:
@@ -155,14 +153,7 @@ class EventLog:
 
     async def _delete(self, keys: list[Item]) -> None:
         requests = [{"DeleteRequest": {"Key": key}} for key in keys]
-        for _ in range(_TRIES):
-            answer = await self._aws.dynamodb(
-                "BatchWriteItem", RequestItems={self._layout.events_table: requests}
-            )
-            requests = answer.get("UnprocessedItems", {}).get(self._layout.events_table, [])
-            if not requests:
-                return
-        raise Unavailable("the events table takes deletions only in part")
+        await self._aws.batch_write(self._layout.events_table, requests)
 
 
 def event_key(item: Item) -> int:

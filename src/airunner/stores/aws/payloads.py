@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from airunner.codec.jobs import decode_params, decode_result, encode_result
-from airunner.domain.errors import InvalidArgument, JobNotFound
+from airunner.domain.errors import AirunnerError, InvalidArgument, JobNotFound
 from airunner.domain.job import Job
 from airunner.stores.aws.connection import Refused
-from airunner.stores.aws.items import blob, blob_at, text
+from airunner.stores.aws.items import blob, blob_at, text, text_at
 
 if TYPE_CHECKING:
     from airunner.domain.job import JobParams, JobResult
     from airunner.stores.aws.connection import Aws
-    from airunner.stores.aws.items import Item, Row
+    from airunner.stores.aws.items import Item, Row, Value
     from airunner.stores.aws.layout import Layout
 
 # A row is written with every publish, and paid for by the kilobyte.
@@ -28,28 +29,39 @@ _S3: Final = "s3:"
 class Payloads:
     """Where the payloads of jobs are. A place is empty for the row itself, an item's key, or `s3:` and a key.
 
-    A payload is written before the row that names it, under a name that only this job uses, and of results
-    only one of just these bytes: what no row names is seen by nobody.
+    A payload is written with the row that names it or before, under a name that only this job uses, and of
+    results only one of just these bytes: what no row names is seen by nobody.
     """
 
     def __init__(self, aws: Aws, layout: Layout) -> None:
         self._aws = aws
         self._layout = layout
 
-    async def keep_params(self, job_id: str, encoded: bytes) -> Item:
-        """Return the attributes of a row with these parameters, which are written if they go elsewhere."""
-        return await self._keep(
-            "job_params", "params_place", encoded, f"params#{job_id}", f"jobs/{job_id}/params"
-        )
+    async def keep_params(self, job_id: str, encoded: bytes) -> tuple[Item, Item | None]:
+        """Return the attributes of a row with these parameters, and the item to be put along with it, if any.
+
+        What goes to S3 is written.
+        """
+        if len(encoded) <= _IN_ROW_BYTES:
+            return {"job_params": blob(encoded)}, None
+        if goes_beside(encoded):
+            key = text(f"params#{job_id}")
+            return {"params_place": key}, {"job_id": key, "payload": blob(encoded)}
+        return {"params_place": await self._put_object(f"jobs/{job_id}/params", encoded)}, None
 
     async def keep_result(self, job_id: str, attempt: int, result: JobResult) -> Item:
         """Return the attributes of a row with this result, which is written if it goes elsewhere."""
         encoded = encode_result(result)
+        if len(encoded) <= _IN_ROW_BYTES:
+            return {"result": blob(encoded)}
         # Two ends of one attempt may race: that which loses must not write over what the row names by then.
         name = f"{attempt}-{hashlib.sha256(encoded).hexdigest()[:16]}"
-        return await self._keep(
-            "result", "result_place", encoded, f"result#{job_id}#{name}", f"jobs/{job_id}/result-{name}"
-        )
+        if not goes_beside(encoded):
+            return {"result_place": await self._put_object(f"jobs/{job_id}/result-{name}", encoded)}
+        key = text(f"result#{job_id}#{name}")
+        item = {"job_id": key, "payload": blob(encoded)}
+        await self._aws.dynamodb("PutItem", TableName=self._layout.jobs_table, Item=item)
+        return {"result_place": key}
 
     async def params_of(self, row: Row) -> JobParams:
         """Return the parameters of a job."""
@@ -81,12 +93,18 @@ class Payloads:
     async def remove(self, row: Row) -> None:
         """Delete what a row has elsewhere. May be repeated."""
         for place in filter(None, (row.params_place, row.result_place)):
-            if place.startswith(_S3):
-                await self._aws.s3("DeleteObject", Bucket=self._layout.bucket, Key=place.removeprefix(_S3))
-            else:
-                await self._aws.dynamodb(
-                    "DeleteItem", TableName=self._layout.jobs_table, Key={"job_id": text(place)}
-                )
+            await self._remove(place)
+
+    async def remove_params(self, row: Row) -> None:
+        """Delete the object of a row that was never written; an item would have come with the row."""
+        if row.params_place.startswith(_S3):
+            await self._remove(row.params_place)
+
+    async def forget_result(self, kept: Item) -> None:
+        """Delete a result that no row names or will ever name; one that cannot be deleted now stays."""
+        with suppress(AirunnerError):
+            if place := text_at(kept, "result_place"):
+                await self._remove(place)
 
     async def link(self, place: str, seconds: int) -> str:
         """Return an address from which a payload in S3 can be read by itself for a while; else nothing."""
@@ -94,19 +112,22 @@ class Payloads:
             return ""
         return await self._aws.presign(place.removeprefix(_S3), seconds)
 
-    async def _keep(self, inline: str, place: str, encoded: bytes, key: str, object_key: str) -> Item:
-        if len(encoded) <= _IN_ROW_BYTES:
-            return {inline: blob(encoded)}
-        if len(encoded) <= _IN_ITEM_BYTES:
-            item = {"job_id": text(key), "payload": blob(encoded)}
-            await self._aws.dynamodb("PutItem", TableName=self._layout.jobs_table, Item=item)
-            return {place: text(key)}
+    async def _put_object(self, key: str, encoded: bytes) -> Value:
+        """Write to S3, and return the place."""
         if not self._layout.bucket:
             raise InvalidArgument(
                 f"more than {_IN_ITEM_BYTES} bytes of parameters or results need a bucket (store.s3.bucket)"
             )
-        await self._aws.s3("PutObject", Bucket=self._layout.bucket, Key=object_key, Body=encoded)
-        return {place: text(_S3 + object_key)}
+        await self._aws.s3("PutObject", Bucket=self._layout.bucket, Key=key, Body=encoded)
+        return text(_S3 + key)
+
+    async def _remove(self, place: str) -> None:
+        if place.startswith(_S3):
+            await self._aws.s3("DeleteObject", Bucket=self._layout.bucket, Key=place.removeprefix(_S3))
+        else:
+            await self._aws.dynamodb(
+                "DeleteItem", TableName=self._layout.jobs_table, Key={"job_id": text(place)}
+            )
 
     async def _fetch(self, place: str) -> bytes:
         """Return a payload; one that is gone went with its job, whose row is the last to go."""
@@ -128,3 +149,8 @@ class Payloads:
         if "Item" not in answer:
             raise JobNotFound
         return blob_at(answer["Item"], "payload")
+
+
+def goes_beside(encoded: bytes) -> bool:
+    """Tell whether a payload is an item of its own: too large for a row, and not for an item."""
+    return _IN_ROW_BYTES < len(encoded) <= _IN_ITEM_BYTES

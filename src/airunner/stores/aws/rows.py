@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from airunner.domain.errors import AirunnerError, JobNotFound, Unavailable
@@ -27,6 +28,7 @@ from airunner.stores.aws.items import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 
+    from airunner.domain.job import JobResult
     from airunner.domain.lifecycle import Lifecycle
     from airunner.stores.aws.connection import Aws
     from airunner.stores.aws.items import Item, Row, Value
@@ -52,7 +54,11 @@ class Rows:
         self._remembered: OrderedDict[str, Row] = OrderedDict()
 
     async def read(self, job_id: str) -> Row:
-        """Return a row as it is now, or raise JobNotFound."""
+        """Return a row as it is now, with its result, or raise JobNotFound."""
+        return await self._payloads.with_result(await self.read_bare(job_id))
+
+    async def read_bare(self, job_id: str) -> Row:
+        """Return a row as it is now, without a result that is elsewhere, or raise JobNotFound."""
         answer = await self._aws.dynamodb(
             "GetItem",
             TableName=self._layout.jobs_table,
@@ -61,7 +67,7 @@ class Rows:
         )
         if "Item" not in answer:
             raise JobNotFound
-        return await self._payloads.with_result(row_from_item(answer["Item"]))
+        return row_from_item(answer["Item"])
 
     async def read_many(self, keys: Sequence[str], **options: Any) -> dict[str, Item]:
         """Return the items that exist of these keys, consistently unless told otherwise."""
@@ -69,17 +75,8 @@ class Rows:
         options.setdefault("ConsistentRead", True)
         for start in range(0, len(keys), _ROWS_AT_ONCE):
             wanted = [{"job_id": text(key)} for key in keys[start : start + _ROWS_AT_ONCE]]
-            for _ in range(_RACES):
-                answer = await self._aws.dynamodb(
-                    "BatchGetItem", RequestItems={self._layout.jobs_table: {"Keys": wanted, **options}}
-                )
-                for item in answer["Responses"].get(self._layout.jobs_table, ()):
-                    found[item["job_id"]["S"]] = item
-                wanted = answer.get("UnprocessedKeys", {}).get(self._layout.jobs_table, {}).get("Keys", [])
-                if not wanted:
-                    break
-            else:
-                raise Unavailable("the jobs table answers only in part")
+            for item in await self._aws.batch_get(self._layout.jobs_table, wanted, **options):
+                found[item["job_id"]["S"]] = item
         return found
 
     async def marks(self, job_ids: Sequence[str], now: int) -> dict[str, Hashable]:
@@ -144,14 +141,31 @@ class Rows:
         Tell which of the two it was.
         """
         changes = life_changes(row.life, life) | _check_changes(row, life)
-        if life.result and not row.life.result:
-            changes |= await self._payloads.keep_result(row.job_id, life.attempt, life.result)
-        return await self.update(row.job_id, changes, {"nonce": text(row.nonce)})
+        nonce = {"nonce": text(row.nonce)}
+        if not life.result or row.life.result:
+            return await self.update(row.job_id, changes, nonce)
+        kept = await self._payloads.keep_result(row.job_id, life.attempt, life.result)
+        try:
+            written, after = await self.update(row.job_id, changes | kept, nonce, result=life.result)
+        except JobNotFound:
+            await self._payloads.forget_result(kept)
+            raise
+        if not written and not _may_yet_name(after, life.attempt, kept):
+            await self._payloads.forget_result(kept)
+        return written, after
 
     async def update(
-        self, job_id: str, changes: Item, conditions: Mapping[str, Value | None]
+        self,
+        job_id: str,
+        changes: Item,
+        conditions: Mapping[str, Value | None],
+        *,
+        result: JobResult | None = None,
     ) -> tuple[bool, Row]:
-        """Write attributes on conditions, under a new nonce; tell whether it was done, and the row."""
+        """Write attributes on conditions, under a new nonce; tell whether it was done, and the row.
+
+        `result` is what the changes say of it, so that it need not be read again.
+        """
         nonce = text(secrets.token_hex(8))
         try:
             answer = await self._aws.dynamodb(
@@ -167,7 +181,10 @@ class Rows:
                 raise JobNotFound from None
             row = await self._payloads.with_result(row_from_item(refused.item))
             return row.nonce == nonce["S"], self._remember(row)
-        return True, self._remember(await self._payloads.with_result(row_from_item(answer["Attributes"])))
+        row = row_from_item(answer["Attributes"])
+        if result:
+            return True, self._remember(replace(row, life=replace(row.life, result=result)))
+        return True, self._remember(await self._payloads.with_result(row))
 
     def _remember(self, row: Row) -> Row:
         """Keep the rows of running jobs at hand: their holders mostly come back to us."""
@@ -187,6 +204,16 @@ def _check_changes(row: Row, life: Lifecycle) -> Item:
     if (life.state, life.attempt, life.due_at) == (before.state, before.attempt, before.due_at):
         return {}
     return check_of(row.queue, row.shard, life)
+
+
+def _may_yet_name(row: Row, attempt: int, kept: Item) -> bool:
+    """Tell whether a row names what was kept for the end of an attempt, or may do so one day.
+
+    While the attempt runs, another call may be about to end it with the same bytes, under the same name.
+    """
+    if row.life.state is JobState.RUNNING and row.life.attempt == attempt:
+        return True
+    return row.result_place == kept.get("result_place", {}).get("S")
 
 
 def _mark(item: Item, now: int) -> Hashable:

@@ -237,7 +237,7 @@ class AwsStore:
 
     async def read_events(self, query: EventQuery) -> EventPage:
         """Return stored events after a position; the row is read before them, and says which exist."""
-        return await self._log.read(await self._rows.read(query.job_id), query, self._clock.now())
+        return await self._log.read(await self._rows.read_bare(query.job_id), query, self._clock.now())
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """Reconcile and purge, a bounded pass."""

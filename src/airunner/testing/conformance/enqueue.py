@@ -55,6 +55,12 @@ class EnqueueConformance:
         with pytest.raises(InvalidArgument, match="job_params must have at most 1048576 bytes"):
             await api.enqueue(make_request(params=too_large))
 
+    async def test_many_jobs_of_one_call_may_all_be_large(self, api: Api) -> None:
+        wanted = [JobParams(command="make", args=(letter * 1_000_000,)) for letter in "abcde"]
+        outcomes = await api.jobs.enqueue_jobs([make_request(params=params) for params in wanted])
+        jobs = [await api.jobs.get_job(one.job_id) for one in outcomes if isinstance(one, Enqueued)]
+        assert [job.params for job in jobs] == wanted
+
     async def test_repeating_a_request_returns_the_same_job(self, api: Api) -> None:
         request = make_request()
         first = await api.jobs.enqueue_jobs([request])

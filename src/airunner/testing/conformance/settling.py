@@ -224,7 +224,7 @@ class CompleteConformance:
             JobResult(success=True, outcome=Outcome.SUCCESS, exit_code=1),
             make_success(final_sequence=-1),
             make_failure(error="x" * (64 * 1024 + 1)),
-            make_success(output_json='"' + "x" * 256 * 1024 + '"'),
+            make_success(output_json='"' + "x" * 1024 * 1024 + '"'),
             JobResult(success=True, outcome=Outcome.SUCCESS, output_sha256=b"short"),
         ],
     )
@@ -233,6 +233,19 @@ class CompleteConformance:
         with pytest.raises(InvalidArgument):
             await api.complete(held, result)
         assert (await api.job(held)).state is JobState.RUNNING
+
+    async def test_results_are_kept_whole_up_to_a_mebibyte_however_many_come_together(self, api: Api) -> None:
+        await api.enqueue_many(5)
+        taken = [held for _ in range(5) for held in await api.dequeue()]
+        results = [make_success(output_json='"' + letter * (2**20 - 2) + '"') for letter in "abcde"]
+        outcomes = await api.jobs.complete_jobs(
+            [
+                CompleteRequest(task_token=held.task_token, result=result)
+                for held, result in zip(taken, results, strict=True)
+            ]
+        )
+        assert outcomes == [JobState.COMPLETED] * 5
+        assert [(await api.job(held)).result for held in taken] == results
 
     async def test_each_completion_of_a_call_has_its_own_outcome(self, api: Api) -> None:
         await api.enqueue_many(3)
