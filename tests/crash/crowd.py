@@ -28,6 +28,7 @@ class Crowd:
         self.client = client
         self.chance = chance
         self.history = History()
+        self.patience_seconds = LIMIT_SECONDS
         self.accounts = stack.folder / "accounts"
         self.accounts.mkdir()
         self.events_seen = 0
@@ -71,7 +72,7 @@ class Crowd:
 
     async def end_of(self, job_id: str) -> Job:
         """Wait for the end of a job."""
-        job = await self.client.wait_for_end(job_id, timeout_seconds=LIMIT_SECONDS)
+        job = await self.client.wait_for_end(job_id, timeout_seconds=self.patience_seconds)
         self.history.read(job)
         return job
 
