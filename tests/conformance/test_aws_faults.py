@@ -23,11 +23,12 @@ from airunner.testing.conformance.cancelling import CancelConformance
 from airunner.testing.conformance.dequeue import DequeueConformance
 from airunner.testing.conformance.enqueue import EnqueueConformance
 from airunner.testing.conformance.holding import FencingConformance, VisibilityConformance
-from airunner.testing.conformance.listing import ListingConformance
+from airunner.testing.conformance.listing import ListingConformance, OverviewConformance, RetryConformance
 from airunner.testing.conformance.publishing import PublishConformance
 from airunner.testing.conformance.retention import RetentionConformance
 from airunner.testing.conformance.settling import CompleteConformance, ReleaseConformance
-from airunner.testing.conformance.streaming import ReplayConformance
+from airunner.testing.conformance.streaming import LiveConformance, ReplayConformance
+from airunner.testing.conformance.waiting import WaitingGetConformance, WaitingUpdateConformance
 from tests.conformance.conftest import in_process
 from tests.support.aws_stores import make_resources, more_names, options_of
 
@@ -119,6 +120,39 @@ class TestRetentionWithLostReplies(LosesReplies, RetentionConformance):
 
 
 class TestDequeueWithLostReplies(LosesReplies, DequeueConformance):
+    pass
+
+
+class TestVisibilityWithLostReplies(LosesReplies, VisibilityConformance):
+    pass
+
+
+class TestRetryWithLostReplies(LosesReplies, RetryConformance):
+    pass
+
+
+class TestListingWithLostReplies(LosesReplies, ListingConformance):
+    pass
+
+
+class TestOverviewWithLostReplies(LosesReplies, OverviewConformance):
+    pass
+
+
+class TestReplayWithLostReplies(LosesReplies, ReplayConformance):
+    # Thousands of calls that are all alike.
+    test_more_than_a_page_of_events_is_replayed = None  # type: ignore[assignment]  # not a test here
+
+
+class TestLiveWithLostReplies(LosesReplies, LiveConformance):
+    pass
+
+
+class TestWaitingUpdateWithLostReplies(LosesReplies, WaitingUpdateConformance):
+    pass
+
+
+class TestWaitingGetWithLostReplies(LosesReplies, WaitingGetConformance):
     pass
 
 
