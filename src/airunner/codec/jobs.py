@@ -163,7 +163,7 @@ def read_result(message: pb.JobResult) -> tuple[JobResult, bytes]:
 
 def job_to_pb(job: Job) -> pb.Job:
     """Return the message of a job."""
-    message = pb.Job(job_params_url=job.params_url, result_url=job.result_url)
+    message = pb.Job(job_params_url=job.params_url, result_url=job.result_url, abridged=job.abridged)
     JobWriter().write(message, job)
     return message
 
@@ -208,6 +208,7 @@ def job_from_pb(message: pb.Job) -> Job:
         retried_from=message.retried_from,
         params_url=message.job_params_url,
         result_url=message.result_url,
+        abridged=message.abridged,
         life=Lifecycle(
             max_attempts=message.max_attempts,
             due_at=instant(message.due_at, "due_at"),

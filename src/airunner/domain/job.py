@@ -229,6 +229,8 @@ class Job:
     params_url: str = ""
     """Where the encoded parameters can be read directly for a while; only if that was asked for."""
     result_url: str = ""
+    abridged: bool = False
+    """Whether large parts of the job were left out."""
 
     @property
     def state(self) -> JobState:

@@ -10,6 +10,7 @@ from airunner import telemetry
 from airunner.codec.events import admit_order, encode_event
 from airunner.codec.jobs import encode_execution, encode_params, merge_execution
 from airunner.domain import limits
+from airunner.domain.abridging import abridged
 from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArgument, Unavailable
 from airunner.domain.job import ExecutionConfig, JobState, mint_job_id
 from airunner.domain.lifecycle import held
@@ -219,14 +220,16 @@ class JobService:
                 self._refuse_when_stopping()
 
     async def list_jobs(self, query: JobQuery) -> JobPage:
-        """Return jobs, newest first."""
+        """Return jobs, newest first, without what is large of them."""
         if query.queue:
             limits.check_queue(query.queue)
         limits.check_range(query.page, "page", 1, limits.MAX_PAGE)
         limits.check_range(query.page_size, "page_size", 1, limits.MAX_PAGE_SIZE)
         page = await self._store.list_jobs(query)
         return type(page)(
-            jobs=[job.masked() for job in page.jobs], last_page=page.last_page, next_cursor=page.next_cursor
+            jobs=[abridged(job).masked() for job in page.jobs],
+            last_page=page.last_page,
+            next_cursor=page.next_cursor,
         )
 
     async def cancel_job(self, job_id: str) -> Job:

@@ -11,9 +11,9 @@ import structlog
 
 from airunner.domain import lifecycle
 from airunner.domain.job import Job, JobState
-from airunner.stores.aws.enqueueing import queue_key
 from airunner.stores.aws.holding import BEYOND_ROW_SECONDS
 from airunner.stores.aws.items import row_from_item
+from airunner.stores.aws.layout import queue_key
 from airunner.stores.aws.messages import MAX_SEND_DELAY_SECONDS
 
 if TYPE_CHECKING:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import secrets
-import zlib
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from airunner.domain.errors import (
@@ -18,26 +15,24 @@ from airunner.domain.errors import (
 )
 from airunner.domain.job import JobState
 from airunner.stores.aws.connection import ConditionFailed, TransactionCancelled
+from airunner.stores.aws.drafts import Drafter, first_chunk
 from airunner.stores.aws.items import (
-    blob,
     blob_at,
-    execution_value,
-    life_changes,
     number,
     row_from_item,
     text,
     text_at,
     update_expression,
 )
+from airunner.stores.aws.layout import queue_key, sentinel_key
 from airunner.stores.aws.messages import MAX_SEND_DELAY_SECONDS, Wake
-from airunner.stores.aws.payloads import goes_beside
-from airunner.stores.aws.rows import check_of
 from airunner.stores.base import Enqueued
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from airunner.stores.aws.connection import Aws, Reason
+    from airunner.stores.aws.drafts import Draft
     from airunner.stores.aws.follow_ups import FollowUps
     from airunner.stores.aws.items import Item
     from airunner.stores.aws.layout import Layout
@@ -47,25 +42,8 @@ if TYPE_CHECKING:
     from airunner.stores.base import NewJob
 
 SENT_CHECK_MS: Final = 6 * 3600 * 1000
-# DynamoDB takes 100 actions and 4 MB in a transaction; a body of over 1 MiB, base64 and all, blocks the loop.
-_ACTIONS_AT_ONCE: Final = 100
-_BYTES_AT_ONCE: Final = 700 * 1024
-_ROW_BYTES: Final = 2 * 1024
 _TRANSACTION_TRIES: Final = 10
 _REFUSED: Final = "ConditionalCheckFailed"
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A job on its way into the table; the sentinel is the first of its items."""
-
-    new: NewJob
-    items: Sequence[Item]
-
-    @property
-    def row(self) -> Item:
-        """The row of the job."""
-        return self.items[1]
 
 
 class Enqueuer:
@@ -89,7 +67,7 @@ class Enqueuer:
         self._messages = messages
         self._follow_ups = follow_ups
         self._count_scheduled = count_scheduled
-        self._order = itertools.count()
+        self._drafter = Drafter(layout, payloads)
         self._used_queues: set[str] = set()
 
     async def enqueue(self, jobs: Sequence[NewJob], max_queued: int) -> list[Enqueued | AirunnerError]:
@@ -97,7 +75,7 @@ class Enqueuer:
         outcomes: dict[int, Enqueued | AirunnerError] = {}
         accepted = await self._accepted(jobs, max_queued, outcomes)
         while accepted:
-            chunk = _distinct(accepted, jobs)
+            chunk = first_chunk(accepted, jobs)
             await self._enqueue_chunk({index: jobs[index] for index in chunk}, outcomes)
             accepted = [index for index in accepted if index not in outcomes]
         return [outcomes[index] for index in range(len(jobs))]
@@ -126,7 +104,7 @@ class Enqueuer:
         return accepted
 
     async def _known(self, new: NewJob) -> bool:
-        return bool(await self._rows.read_many([_sentinel_key(new)]))
+        return bool(await self._rows.read_many([sentinel_key(new.principal, new.request_id)]))
 
     async def _enqueue_chunk(
         self, chunk: dict[int, NewJob], outcomes: dict[int, Enqueued | AirunnerError]
@@ -136,10 +114,10 @@ class Enqueuer:
         drafts = {}
         for index, new in chunk.items():
             try:
-                drafts[index] = await self._draft(new)
+                drafts[index] = await self._drafter.draft(new)
             except AirunnerError as error:
                 outcomes[index] = error
-        added: list[_Draft] = []
+        added: list[Draft] = []
         for _ in range(_TRANSACTION_TRIES):
             if not drafts:
                 break
@@ -156,34 +134,7 @@ class Enqueuer:
             outcomes.setdefault(index, _enqueued(draft.new))
         await self._announce(added)
 
-    async def _draft(self, new: NewJob) -> _Draft:
-        life = new.first_life()
-        params, beside = await self._payloads.keep_params(new.job_id, new.params_bytes)
-        shard = zlib.crc32(new.job_id.encode()) % self._layout.listing_shards
-        row: Item = {
-            "job_id": text(new.job_id),
-            "queue": text(new.queue),
-            "created_at": number(new.created_at),
-            "request_id": text(new.request_id),
-            "principal": text(new.principal),
-            "retried_from": text(new.retried_from),
-            "execution": execution_value(new.execution),
-            "shard": number(shard),
-            "nonce": text(secrets.token_hex(8)),
-            "list_key": text(f"{new.queue}#{shard}"),
-            "order_key": text(f"{new.created_at:013d}-{next(self._order) & 0xFFFFFF:06x}-{new.job_id}"),
-            **life_changes(None, life),
-            **check_of(new.queue, shard, life),
-            **params,
-        }
-        sentinel = {
-            "job_id": text(_sentinel_key(new)),
-            "target": text(new.job_id),
-            "fingerprint": blob(new.fingerprint),
-        }
-        return _Draft(new, (sentinel, row, *([beside] if beside else [])))
-
-    async def _write(self, drafts: Iterable[_Draft]) -> None:
+    async def _write(self, drafts: Iterable[Draft]) -> None:
         actions = [
             {
                 "Put": {
@@ -200,9 +151,9 @@ class Enqueuer:
 
     async def _sort_out(
         self,
-        drafts: dict[int, _Draft],
+        drafts: dict[int, Draft],
         reasons: Sequence[Reason],
-        added: list[_Draft],
+        added: list[Draft],
         outcomes: dict[int, Enqueued | AirunnerError],
     ) -> None:
         """Answer the entries that cancelled a transaction, and leave the others to be written again."""
@@ -244,8 +195,8 @@ class Enqueuer:
             await self._messages.send(row.queue, [Wake(job_id, life.attempt + 1)])
         return Enqueued(job_id=job_id, created_at=row.created_at, state=life.state)
 
-    async def _announce(self, drafts: Sequence[_Draft]) -> None:
-        by_queue: dict[str, list[_Draft]] = {}
+    async def _announce(self, drafts: Sequence[Draft]) -> None:
+        by_queue: dict[str, list[Draft]] = {}
         for draft in drafts:
             by_queue.setdefault(draft.new.queue, []).append(draft)
         for queue, together in by_queue.items():
@@ -256,7 +207,7 @@ class Enqueuer:
                 if was_sent and not _delay_seconds(draft.new):
                     self._follow_ups.begin("mark", self._mark_sent(draft))
 
-    async def _mark_sent(self, draft: _Draft) -> None:
+    async def _mark_sent(self, draft: Draft) -> None:
         """Let the reconciler look much later, unless something has happened to the job by now."""
         check = {"check_at": number(draft.new.created_at + SENT_CHECK_MS)}
         with suppress(ConditionFailed):
@@ -279,37 +230,6 @@ class Enqueuer:
             **arguments,
         )
         self._used_queues.add(queue)
-
-
-def queue_key(queue: str) -> str:
-    """Return the key of what is known of a queue."""
-    return f"queue#{queue}"
-
-
-def _sentinel_key(new: NewJob) -> str:
-    return sentinel_key(new.principal, new.request_id)
-
-
-def sentinel_key(principal: str, request_id: str) -> str:
-    """Return the key of what is known of a request."""
-    return f"request#{principal}#{request_id}"
-
-
-def _distinct(places: Sequence[int], jobs: Sequence[NewJob]) -> list[int]:
-    """Return the first places whose requests differ, as many as a transaction takes."""
-    chosen: dict[tuple[str, str], int] = {}
-    actions, room = _ACTIONS_AT_ONCE, _BYTES_AT_ONCE
-    for place in places:
-        new = jobs[place]
-        if (new.principal, new.request_id) in chosen:
-            continue
-        beside = goes_beside(new.params_bytes)
-        actions -= 3 if beside else 2
-        room -= _ROW_BYTES + (len(new.params_bytes) if beside else 0)
-        if actions < 0 or room < 0:
-            break
-        chosen[new.principal, new.request_id] = place
-    return list(chosen.values())
 
 
 def _enqueued(new: NewJob) -> Enqueued:

@@ -187,3 +187,13 @@ def lifecycle() -> Arguments:
         "Expiration": {"Days": OBJECT_EXPIRY_DAYS},
     }
     return {"Rules": [rule]}
+
+
+def queue_key(queue: str) -> str:
+    """Return the key of what the jobs table knows of a queue."""
+    return f"queue#{queue}"
+
+
+def sentinel_key(principal: str, request_id: str) -> str:
+    """Return the key of what the jobs table knows of a request."""
+    return f"request#{principal}#{request_id}"

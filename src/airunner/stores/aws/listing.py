@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from airunner.domain.abridging import abridged
 from airunner.domain.errors import InvalidArgument, JobNotFound
 from airunner.domain.job import JobState
 from airunner.stores.aws.claiming import is_paused
-from airunner.stores.aws.enqueueing import queue_key
 from airunner.stores.aws.items import number, row_from_item, text
-from airunner.stores.aws.layout import CHECKS_INDEX, LISTING_INDEX
+from airunner.stores.aws.layout import CHECKS_INDEX, LISTING_INDEX, queue_key
 from airunner.stores.base import JobPage, QueueStats
 from airunner.stores.listing import count_pages
 
@@ -155,7 +155,7 @@ class Listing:
 
     async def _job_of(self, row: Row) -> Job | None:
         try:
-            return await self._payloads.job_of(row)
+            return abridged(await self._payloads.job_of(row))
         except JobNotFound:
             # It is being purged: its payloads go before its row.
             return None

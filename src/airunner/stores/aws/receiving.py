@@ -10,7 +10,7 @@ import structlog
 from airunner.domain.clock import wait_until
 from airunner.domain.errors import AirunnerError
 from airunner.stores.aws.claiming import is_paused
-from airunner.stores.aws.enqueueing import queue_key
+from airunner.stores.aws.layout import queue_key
 from airunner.stores.aws.messages import MOST_AT_ONCE
 from airunner.stores.waiting import WaitingRoom
 

@@ -16,9 +16,9 @@ from airunner.domain.errors import JobNotFound
 from airunner.domain.job import JobState
 from airunner.stores.aws.claiming import SKEW_MS
 from airunner.stores.aws.connection import ConditionFailed
-from airunner.stores.aws.enqueueing import SENT_CHECK_MS, sentinel_key
+from airunner.stores.aws.enqueueing import SENT_CHECK_MS
 from airunner.stores.aws.items import number, row_from_item, text
-from airunner.stores.aws.layout import CHECKS_INDEX
+from airunner.stores.aws.layout import CHECKS_INDEX, sentinel_key
 from airunner.stores.aws.messages import Wake
 from airunner.stores.aws.rows import CHECK_AFTER_MS
 from airunner.stores.base import Upkeep

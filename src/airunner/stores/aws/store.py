@@ -11,12 +11,13 @@ from airunner.domain.clock import SystemClock
 from airunner.domain.errors import AirunnerError, Unavailable
 from airunner.stores.aws.claiming import SKEW_MS, Claimer
 from airunner.stores.aws.dead_letters import DeadLetterQueues
-from airunner.stores.aws.enqueueing import Enqueuer, queue_key
+from airunner.stores.aws.enqueueing import Enqueuer
 from airunner.stores.aws.event_log import EventLog
 from airunner.stores.aws.follow_ups import FollowUps
 from airunner.stores.aws.holding import Holding
 from airunner.stores.aws.items import text, text_at, update_expression
 from airunner.stores.aws.keys import Keys
+from airunner.stores.aws.layout import queue_key
 from airunner.stores.aws.listing import Listing
 from airunner.stores.aws.messages import Messages
 from airunner.stores.aws.payloads import Payloads

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from airunner.domain.abridging import abridged
 from airunner.domain.errors import JobNotFound
 from airunner.domain.job import Job, JobState
 from airunner.stores.base import ApiKey, EventPage, EventQuery, JobPage, JobQuery, QueueStats, fill_page
@@ -60,14 +61,16 @@ def list_jobs(connection: sqlite3.Connection, query: JobQuery) -> JobPage:
     bounds: list[object] = []
     if query.cursor:
         below, offset, bounds = " AND id < ?", 0, [parse_cursor(query.cursor)]
-    found = connection.execute(
+    asked = connection.execute(
         f"SELECT {rows.JOB}, jobs.id FROM jobs WHERE {where}{below} ORDER BY id DESC LIMIT ? OFFSET ?",
         (*values, *bounds, query.page_size + 1, offset),
-    ).fetchall()
+    )
+    # One by one: all of them whole may be more than there is memory for.
+    found = [(abridged(rows.job_from_row(row[:-1])), row[-1]) for row in asked]
     total = connection.execute(f"SELECT count(*) FROM jobs WHERE {where}", values).fetchone()[0]
     page = found[: query.page_size]
     return JobPage(
-        jobs=[rows.job_from_row(row[:-1]) for row in page],
+        jobs=[job for job, _ in page],
         last_page=count_pages(total, query.page_size),
         next_cursor=make_cursor(page[-1][-1]) if len(found) > len(page) else "",
     )

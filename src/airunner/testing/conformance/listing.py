@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from airunner.domain.errors import FailedPrecondition, InvalidArgument, NotFound
 from airunner.domain.job import JobParams, JobState
 from airunner.stores.base import JobPage, JobQuery, QueueStats
-from airunner.testing.factories import make_failure, make_request
+from airunner.testing.factories import make_failure, make_request, make_success
 
 if TYPE_CHECKING:
     from airunner.domain.job import Job
@@ -47,6 +48,23 @@ class ListingConformance:
             assert ids(await api.jobs.list_jobs(JobQuery(state=state))) == [added[place]]
             assert ids(await api.jobs.list_jobs(JobQuery(queue="builds", state=state))) == [added[place]]
             assert ids(await api.jobs.list_jobs(JobQuery(queue="other", state=state))) == []
+
+    async def test_what_is_large_of_a_job_is_left_out(self, api: Api) -> None:
+        params = JobParams(command="make", args=("x" * 5_000,), metadata={"for": "nobody"})
+        result = make_success(output_json=f'"{"y" * 5_000}"')
+        held = await api.new_claim(make_request(params=params))
+        await api.complete(held, result)
+        (listed,) = (await api.jobs.list_jobs(JobQuery())).jobs
+        assert listed.abridged
+        assert listed.params == JobParams(command="make")
+        assert listed.result == replace(result, output_json="")
+        whole = await api.job(held)
+        assert (whole.abridged, whole.params, whole.result) == (False, params, result)
+
+    async def test_a_job_that_is_not_large_is_listed_whole(self, api: Api) -> None:
+        held = await api.new_claim(make_request(params=JobParams(command="make", args=("x" * 4_000,))))
+        await api.complete(held, make_success(output_json=f'"{"y" * 4_000}"'))
+        assert list((await api.jobs.list_jobs(JobQuery())).jobs) == [await api.job(held)]
 
     async def test_pages(self, api: Api) -> None:
         newest = (await api.enqueue_many(7))[::-1]

@@ -97,7 +97,8 @@ class JobService(Protocol):
 
     async def list_jobs(self, request: ListJobsRequest, ctx: RequestContext[ListJobsRequest, ListJobsResponse], /) -> ListJobsResponse:
         """
-        Lists jobs, newest first.
+        Lists jobs, newest first. Arguments, variables, metadata, payloads, results and errors of more than 4 KiB are left
+        out of it or cut short, and the job says so.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -583,7 +584,8 @@ class JobServiceClient(ConnectClient):
         timeout_ms: int | None = None,
     ) -> ListJobsResponse:
         """
-        Lists jobs, newest first.
+        Lists jobs, newest first. Arguments, variables, metadata, payloads, results and errors of more than 4 KiB are left
+        out of it or cut short, and the job says so.
         """
         return await self.execute_unary(
             request=request,
@@ -797,7 +799,8 @@ class JobServiceSync(Protocol):
 
     def list_jobs(self, request: ListJobsRequest, ctx: RequestContext[ListJobsRequest, ListJobsResponse], /) -> ListJobsResponse:
         """
-        Lists jobs, newest first.
+        Lists jobs, newest first. Arguments, variables, metadata, payloads, results and errors of more than 4 KiB are left
+        out of it or cut short, and the job says so.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -1281,7 +1284,8 @@ class JobServiceClientSync(ConnectClientSync):
         timeout_ms: int | None = None,
     ) -> ListJobsResponse:
         """
-        Lists jobs, newest first.
+        Lists jobs, newest first. Arguments, variables, metadata, payloads, results and errors of more than 4 KiB are left
+        out of it or cut short, and the job says so.
         """
         return self.execute_unary(
             request=request,

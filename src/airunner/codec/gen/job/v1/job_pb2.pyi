@@ -101,7 +101,7 @@ DEAD_LETTER_REASON_JOB_ENDED: DeadLetterReason
 DEAD_LETTER_REASON_JOB_OPEN: DeadLetterReason
 
 class Job(_message.Message):
-    __slots__ = ("job_id", "state", "created_at", "updated_at", "job_params", "execution_config", "queue", "attempt", "max_attempts", "request_id", "result", "visible_until", "worker_id", "instance_id", "retried_from", "cancel_requested", "due_at", "handed_back", "last_sequence", "last_error", "job_params_url", "result_url")
+    __slots__ = ("job_id", "state", "created_at", "updated_at", "job_params", "execution_config", "queue", "attempt", "max_attempts", "request_id", "result", "visible_until", "worker_id", "instance_id", "retried_from", "cancel_requested", "due_at", "handed_back", "last_sequence", "last_error", "job_params_url", "result_url", "abridged")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +124,7 @@ class Job(_message.Message):
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
     JOB_PARAMS_URL_FIELD_NUMBER: _ClassVar[int]
     RESULT_URL_FIELD_NUMBER: _ClassVar[int]
+    ABRIDGED_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     state: JobState
     created_at: _timestamp_pb2.Timestamp
@@ -146,7 +147,8 @@ class Job(_message.Message):
     last_error: str
     job_params_url: str
     result_url: str
-    def __init__(self, job_id: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., job_params: _Optional[_Union[JobParams, _Mapping]] = ..., execution_config: _Optional[_Union[ExecutionConfig, _Mapping]] = ..., queue: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., request_id: _Optional[str] = ..., result: _Optional[_Union[JobResult, _Mapping]] = ..., visible_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., worker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., retried_from: _Optional[str] = ..., cancel_requested: _Optional[bool] = ..., due_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., handed_back: _Optional[int] = ..., last_sequence: _Optional[int] = ..., last_error: _Optional[str] = ..., job_params_url: _Optional[str] = ..., result_url: _Optional[str] = ...) -> None: ...
+    abridged: bool
+    def __init__(self, job_id: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., job_params: _Optional[_Union[JobParams, _Mapping]] = ..., execution_config: _Optional[_Union[ExecutionConfig, _Mapping]] = ..., queue: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., request_id: _Optional[str] = ..., result: _Optional[_Union[JobResult, _Mapping]] = ..., visible_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., worker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., retried_from: _Optional[str] = ..., cancel_requested: _Optional[bool] = ..., due_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., handed_back: _Optional[int] = ..., last_sequence: _Optional[int] = ..., last_error: _Optional[str] = ..., job_params_url: _Optional[str] = ..., result_url: _Optional[str] = ..., abridged: _Optional[bool] = ...) -> None: ...
 
 class JobParams(_message.Message):
     __slots__ = ("repository_url", "commit", "branch", "environment", "metadata", "owner", "command", "args", "process_type", "timeout_seconds", "working_directory", "secret_names", "handler", "payload_json")

@@ -1,0 +1,57 @@
+"""Jobs as a list shows them: hundreds of large ones must not become one answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airunner.domain.limits import MAX_LISTED_TEXT
+
+if TYPE_CHECKING:
+    from airunner.domain.job import Job, JobParams, JobResult
+    from airunner.domain.lifecycle import Lifecycle
+
+
+def abridged(job: Job) -> Job:
+    """Return a job without its large parts, which it then says; one that has none is returned as it is."""
+    params, life = _params(job.params), _life(job.life)
+    if params is job.params and life is job.life:
+        return job
+    return replace(job, params=params, life=life, abridged=True)
+
+
+def _params(params: JobParams) -> JobParams:
+    """Keep what is to be done, but not with what."""
+    named = (*params.environment.items(), *params.metadata.items())
+    texts = (params.command, *params.args, params.payload_json, params.working_directory, params.owner)
+    if sum(map(len, texts)) + sum(len(name) + len(value) for name, value in named) <= MAX_LISTED_TEXT:
+        return params
+    return replace(
+        params,
+        command=_cut(params.command),
+        args=(),
+        environment={},
+        secret_names=(),
+        metadata={},
+        owner=_cut(params.owner),
+        working_directory=_cut(params.working_directory),
+        payload_json="",
+    )
+
+
+def _life(life: Lifecycle) -> Lifecycle:
+    result = life.result and _result(life.result)
+    if result is life.result and len(life.last_error) <= MAX_LISTED_TEXT:
+        return life
+    return replace(life, result=result, last_error=_cut(life.last_error))
+
+
+def _result(result: JobResult) -> JobResult:
+    if max(len(result.output_json), len(result.error_message)) <= MAX_LISTED_TEXT:
+        return result
+    output = result.output_json if len(result.output_json) <= MAX_LISTED_TEXT else ""
+    return replace(result, output_json=output, error_message=_cut(result.error_message))
+
+
+def _cut(text: str) -> str:
+    return text[:MAX_LISTED_TEXT]

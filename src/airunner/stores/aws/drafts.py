@@ -1,0 +1,94 @@
+"""What a new job writes into the table, and how many of them one transaction takes."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from airunner.stores.aws.items import blob, execution_value, life_changes, number, text
+from airunner.stores.aws.layout import sentinel_key
+from airunner.stores.aws.payloads import goes_beside
+from airunner.stores.aws.rows import check_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airunner.stores.aws.items import Item
+    from airunner.stores.aws.layout import Layout
+    from airunner.stores.aws.payloads import Payloads
+    from airunner.stores.base import NewJob
+
+# DynamoDB takes 100 actions and 4 MB in a transaction; a body of over 1 MiB, base64 and all, blocks the loop.
+_ACTIONS_AT_ONCE: Final = 100
+_BYTES_AT_ONCE: Final = 700 * 1024
+_ROW_BYTES: Final = 2 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A job on its way into the table; the sentinel of its request is the first of its items."""
+
+    new: NewJob
+    items: Sequence[Item]
+
+    @property
+    def row(self) -> Item:
+        """The row of the job."""
+        return self.items[1]
+
+
+class Drafter:
+    """Drafts jobs; those of one instant keep the order in which they were drafted."""
+
+    def __init__(self, layout: Layout, payloads: Payloads) -> None:
+        self._layout = layout
+        self._payloads = payloads
+        self._order = itertools.count()
+
+    async def draft(self, new: NewJob) -> Draft:
+        """Return what the job writes; parameters that go to S3 are there then."""
+        life = new.first_life()
+        params, beside = await self._payloads.keep_params(new.job_id, new.params_bytes)
+        shard = zlib.crc32(new.job_id.encode()) % self._layout.listing_shards
+        row: Item = {
+            "job_id": text(new.job_id),
+            "queue": text(new.queue),
+            "created_at": number(new.created_at),
+            "request_id": text(new.request_id),
+            "principal": text(new.principal),
+            "retried_from": text(new.retried_from),
+            "execution": execution_value(new.execution),
+            "shard": number(shard),
+            "nonce": text(secrets.token_hex(8)),
+            "list_key": text(f"{new.queue}#{shard}"),
+            "order_key": text(f"{new.created_at:013d}-{next(self._order) & 0xFFFFFF:06x}-{new.job_id}"),
+            **life_changes(None, life),
+            **check_of(new.queue, shard, life),
+            **params,
+        }
+        sentinel = {
+            "job_id": text(sentinel_key(new.principal, new.request_id)),
+            "target": text(new.job_id),
+            "fingerprint": blob(new.fingerprint),
+        }
+        return Draft(new, (sentinel, row, *([beside] if beside else [])))
+
+
+def first_chunk(places: Sequence[int], jobs: Sequence[NewJob]) -> list[int]:
+    """Return the first places whose requests differ, as many as a transaction takes."""
+    chosen: dict[tuple[str, str], int] = {}
+    actions, room = _ACTIONS_AT_ONCE, _BYTES_AT_ONCE
+    for place in places:
+        new = jobs[place]
+        if (new.principal, new.request_id) in chosen:
+            continue
+        beside = goes_beside(new.params_bytes)
+        actions -= 3 if beside else 2
+        room -= _ROW_BYTES + (len(new.params_bytes) if beside else 0)
+        if actions < 0 or room < 0:
+            break
+        chosen[new.principal, new.request_id] = place
+    return list(chosen.values())
