@@ -72,6 +72,21 @@ async def pair(aws: StrictProxy, strict_aws: StrictAws, aws_env: str) -> AsyncIt
             yield Pair(aws, stores[0], *apis)
 
 
+async def test_an_extension_that_is_late_does_not_hide_what_was_released(pair: Pair) -> None:
+    await pair.add()
+    pair.aws.faults.next("ChangeMessageVisibilityBatch", Kind.DELAY)
+    (held,) = await pair.api.dequeue()
+    await until(lambda: pair.aws.counts.calls["ChangeMessageVisibilityBatch"] == 1)
+    releasing = asyncio.create_task(pair.api.release(held))
+    while (await pair.other.job(held)).state is not JobState.SCHEDULED:
+        await asyncio.sleep(0)
+    pair.aws.faults.release()
+    await releasing
+    await pair.store._follow_ups.finish()
+    (again,) = await pair.other.dequeue()
+    assert again.job.attempt == 2
+
+
 async def test_jobs_that_were_claimed_are_handed_out_though_another_claim_failed(pair: Pair) -> None:
     added = await pair.add(3)
     # All but the last try of each, and the last one of one.

@@ -22,11 +22,12 @@ class FollowUps:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Do it soon."""
+    def begin(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do it soon; the task is for those who have to come after it, and never fails."""
         task = asyncio.create_task(_forgiving(name, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def finish(self) -> None:
         """Return when all is done that was begun."""

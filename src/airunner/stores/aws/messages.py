@@ -61,6 +61,7 @@ class Messages:
         self._follow_ups = follow_ups
         self._urls = {queue: url for queue, url in layout.queues.items() if url}
         self._deletes: dict[str, list[str]] = {}
+        self._extending: dict[str, asyncio.Task[None]] = {}
 
     def check_queue(self, queue: str) -> str:
         """Return the name of a queue if there is one."""
@@ -111,19 +112,20 @@ class Messages:
         ]
 
     async def show_again(self, queue: str, receipts: Sequence[str], seconds: int = 0) -> None:
-        """Make messages visible after so long; what cannot be done shows by itself later."""
-        seconds = min(seconds, MAX_VISIBILITY_SECONDS)
-        for start in range(0, len(receipts), MOST_AT_ONCE):
-            entries = [
-                {"Id": str(index), "ReceiptHandle": receipt, "VisibilityTimeout": seconds}
-                for index, receipt in enumerate(receipts[start : start + MOST_AT_ONCE])
-            ]
-            await self._try("ChangeMessageVisibilityBatch", queue, entries)
+        """Make messages visible after so long; what cannot be done shows by itself later.
+
+        An extension that is still on its way is waited for: after us, it would hide what we show.
+        """
+        await self._hide(queue, receipts, seconds, self._extensions(receipts))
 
     def extend_later(self, queue: str, receipts: Sequence[str], seconds: int) -> None:
         """Keep messages invisible for so long from now, while others go on."""
-        if receipts:
-            self._follow_ups.begin("extend", self.show_again(queue, receipts, seconds))
+        if not receipts:
+            return
+        hiding = self._hide(queue, receipts, seconds, self._extensions(receipts))
+        extending = self._follow_ups.begin("extend", hiding)
+        self._extending.update(dict.fromkeys(receipts, extending))
+        extending.add_done_callback(lambda _: self._extended(receipts, extending))
 
     def delete_later(self, queue: str, receipts: Sequence[str]) -> None:
         """Delete messages, together with those that come meanwhile."""
@@ -133,6 +135,28 @@ class Messages:
             self._follow_ups.begin("delete", self._delete_waiting(queue))
         if gone:
             self._deletes[queue] += gone
+
+    def _extended(self, receipts: Sequence[str], extending: asyncio.Task[None]) -> None:
+        for receipt in receipts:
+            if self._extending.get(receipt) is extending:
+                del self._extending[receipt]
+
+    def _extensions(self, receipts: Sequence[str]) -> set[asyncio.Task[None]]:
+        """Return the extensions of messages that are on their way."""
+        return {self._extending[receipt] for receipt in receipts if receipt in self._extending}
+
+    async def _hide(
+        self, queue: str, receipts: Sequence[str], seconds: int, after: set[asyncio.Task[None]]
+    ) -> None:
+        if after:
+            await asyncio.wait(after)
+        seconds = min(seconds, MAX_VISIBILITY_SECONDS)
+        for start in range(0, len(receipts), MOST_AT_ONCE):
+            entries = [
+                {"Id": str(index), "ReceiptHandle": receipt, "VisibilityTimeout": seconds}
+                for index, receipt in enumerate(receipts[start : start + MOST_AT_ONCE])
+            ]
+            await self._try("ChangeMessageVisibilityBatch", queue, entries)
 
     async def _delete_waiting(self, queue: str) -> None:
         # What is deleted in the same turn of the loop goes along.
