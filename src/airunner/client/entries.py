@@ -13,6 +13,7 @@ from airunner.domain.errors import (
     Unauthenticated,
     Unavailable,
 )
+from airunner.domain.portions import portions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -49,7 +50,7 @@ async def each(
     prepared = [_built(build, request) for request in requests]
     sendable = [entry for entry in prepared if not isinstance(entry, AirunnerError)]
     answers: list[R | AirunnerError] = []
-    for call in _calls(sendable) if sendable or not requests else ():
+    for call in portions(sendable, _wire_bytes, _CALL_BYTES) if sendable or not requests else ():
         answers += await _sent(call, send_one, send_many)
     arrived = iter(answers)
     return [entry if isinstance(entry, AirunnerError) else next(arrived) for entry in prepared]
@@ -71,18 +72,8 @@ async def _sent(
         return [answer for part in parts for answer in await _sent(part, send_one, send_many)]
 
 
-def _calls(entries: Sequence[M]) -> list[list[M]]:
-    """Divide entries, in their order, into calls that a server takes; one that is too large is by itself."""
-    calls: list[list[M]] = [[]]
-    room = _CALL_BYTES
-    for entry in entries:
-        size = entry.ByteSize()
-        if calls[-1] and size > room:
-            calls.append([])
-            room = _CALL_BYTES
-        calls[-1].append(entry)
-        room -= size
-    return calls
+def _wire_bytes(message: Sized) -> int:
+    return message.ByteSize()
 
 
 def _built(build: Callable[[Q], M], request: Q) -> M | AirunnerError:

@@ -20,6 +20,7 @@ from airunner.domain.errors import (
     Unavailable,
 )
 from airunner.domain.job import JobResult, Outcome
+from airunner.domain.portions import portions
 from airunner.worker.unpublished import event_bytes, gap_event
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Completer:
         failures = 0
         while requests:
             again: list[CompleteRequest] = []
-            for call in _calls(requests):
+            for call in portions(requests, _size, _CALL_BYTES):
                 again += await self._call(call)
             requests = again
             if again:
@@ -95,20 +96,11 @@ class Completer:
         return request
 
 
-def _calls(requests: Sequence[CompleteRequest]) -> list[list[CompleteRequest]]:
-    """Divide requests into calls that are not too large."""
-    calls: list[list[CompleteRequest]] = [[]]
-    room = _CALL_BYTES
-    for request in requests:
-        result = request.result
-        size = _RESULT_OVERHEAD + _wire_bytes(result.output_json) + _wire_bytes(result.error_message)
-        size += sum(map(event_bytes, request.events))
-        if calls[-1] and size > room:
-            calls.append([])
-            room = _CALL_BYTES
-        calls[-1].append(request)
-        room -= size
-    return calls
+def _size(request: CompleteRequest) -> int:
+    """Estimate what a request takes on the wire: divided before they are encoded, few are at a time."""
+    result = request.result
+    said = _RESULT_OVERHEAD + _wire_bytes(result.output_json) + _wire_bytes(result.error_message)
+    return said + sum(map(event_bytes, request.events))
 
 
 def _wire_bytes(text: str) -> int:
