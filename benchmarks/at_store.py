@@ -11,7 +11,7 @@ from airunner.codec.events import decode_event
 from airunner.domain.batching import unpack
 from airunner.domain.clock import SystemClock
 from airunner.domain.event import EncodedEvent, Position
-from airunner.stores.base import AttemptKey, Demand, EventQuery
+from airunner.stores.records import AttemptKey, Demand, EventQuery
 from airunner.stores.sqlite import SqliteStore, rows
 from airunner.stores.sqlite.queries import read_events
 from airunner.stores.sqlite.schema import connect

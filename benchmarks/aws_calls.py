@@ -18,14 +18,15 @@ from typing import Any
 from aiobotocore.session import get_session
 from botocore import xform_name
 
+from airunner.aws.calls import Aws, AwsOptions
 from airunner.codec.events import encode_event
 from airunner.codec.jobs import encode_params
 from airunner.domain.clock import SystemClock
-from airunner.domain.job import ExecutionConfig, JobParams, JobResult, Outcome, mint_job_id
-from airunner.stores.aws.connection import Aws, AwsOptions
+from airunner.domain.execution import ExecutionConfig
+from airunner.domain.job import JobParams, JobResult, Outcome, mint_job_id
 from airunner.stores.aws.layout import Layout
 from airunner.stores.aws.store import AwsStore
-from airunner.stores.base import AttemptKey, Completion, NewJob
+from airunner.stores.records import AttemptKey, Completion, NewJob
 from airunner.testing.factories import make_batch, make_end
 from benchmarks.canned_aws import JOB_ID, LAST_SEQUENCE, QUEUE_URL
 from benchmarks.harness import Row, free_port, median, rate, running
@@ -112,7 +113,7 @@ async def _record(operation: Operation, url: str) -> list[Recorded]:
         for _ in range(2):
             aws.calls = []
             await operation(store, SystemClock().now())
-            await store._follow_ups.finish()  # noqa: SLF001  they are calls too
+            await store._background_tasks.finish()  # noqa: SLF001  they are calls too
         return aws.calls
 
 
@@ -152,7 +153,7 @@ async def _clients(url: str) -> AsyncIterator[dict[str, Any]]:
 async def _cpu_micros(call: Callable[[int], Awaitable[None]], store: AwsStore) -> float:
     began = time.process_time()
     await rate(list(range(_TIMES)), _AT_ONCE, call)
-    await store._follow_ups.finish()  # noqa: SLF001  what follows an answer belongs to it
+    await store._background_tasks.finish()  # noqa: SLF001  what follows an answer belongs to it
     return (time.process_time() - began) / _TIMES * 1_000_000
 
 

@@ -11,8 +11,9 @@ from airunner.codec.events import encode_event
 from airunner.codec.jobs import encode_params
 from airunner.domain.batching import Batcher
 from airunner.domain.event import EncodedEvent, StreamType
-from airunner.domain.job import BatchingConfig, ExecutionConfig, JobParams, mint_job_id
-from airunner.stores.base import NewJob
+from airunner.domain.execution import BatchingConfig, ExecutionConfig
+from airunner.domain.job import JobParams, mint_job_id
+from airunner.stores.records import NewJob
 from airunner.stores.sqlite import rows
 from airunner.stores.sqlite.schema import connect, migrate
 

@@ -9,7 +9,7 @@ from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.jobs import params_to_pb
 from airunner.domain.batching import Batcher
 from airunner.domain.event import StreamType
-from airunner.domain.job import BatchingConfig
+from airunner.domain.execution import BatchingConfig
 from benchmarks import bare
 from benchmarks.harness import Service
 

@@ -12,11 +12,12 @@ import os
 import sys
 
 from airunner import AsyncClient
+from airunner.domain.answers import DequeuedJob
 from airunner.domain.batching import Batcher
 from airunner.domain.clock import SystemClock
 from airunner.domain.event import ProcessEnd, ProcessStart, StreamType
 from airunner.domain.job import JobResult, Outcome
-from airunner.services.api import CompleteRequest, DequeuedJob, UpdateRequest
+from airunner.domain.requests import CompleteRequest, UpdateRequest
 
 SERVER = os.environ.get("AIRUNNER_SERVER", "http://127.0.0.1:8080")
 

@@ -44,11 +44,11 @@ def generate(target: Path) -> None:
             (target / PACKAGE / folder / "__init__.py").touch()
 
 
-def differences(fresh: Path, committed: Path) -> list[str]:
+def differences(generated: Path, committed: Path) -> list[str]:
     """Name the files that are missing, left over or different in the committed folder."""
-    names = {path.relative_to(folder) for folder in (fresh, committed) for path in folder.rglob("*.py*")}
+    names = {path.relative_to(folder) for folder in (generated, committed) for path in folder.rglob("*.py*")}
     sources = sorted(name for name in names if name.suffix in {".py", ".pyi"})
-    return [name.as_posix() for name in sources if not same(fresh / name, committed / name)]
+    return [name.as_posix() for name in sources if not same(generated / name, committed / name)]
 
 
 def same(one: Path, other: Path) -> bool:

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
+    from airunner.aws.calls import Aws
+    from airunner.aws.provision import Resource
     from airunner.client import AsyncClient
     from airunner.config import Settings
     from airunner.domain.clock import Clock
     from airunner.domain.retry import RetryPolicy
     from airunner.handlers.registry import Registry
+    from airunner.local.emulator import EmulatorProcess
     from airunner.server.run import Server
-    from airunner.services.platform import Platform
-    from airunner.stores.aws.connection import Aws
-    from airunner.stores.aws.emulator import EmulatorProcess
-    from airunner.stores.aws.provision import Resource
+    from airunner.services.composition import Services
     from airunner.stores.base import JobStore
     from airunner.worker.worker import Worker
 
@@ -57,10 +57,10 @@ def build_server(settings: Settings) -> Server:
         key_file=settings.tls.key_file,
         shutdown_grace_seconds=settings.limits.shutdown_grace_seconds,
     )
-    platform = build_platform(settings, SystemClock())
-    telemetry.streams_active.follow(lambda: platform.attention.streams)
-    telemetry.dequeues_waiting.follow(lambda: platform.dispatcher.waiting)
-    return Server(platform, options)
+    services = build_services(settings, SystemClock())
+    telemetry.streams_active.follow(lambda: services.watchers.streams)
+    telemetry.dequeues_waiting.follow(lambda: services.dispatcher.waiting)
+    return Server(services, options)
 
 
 def build_client(settings: Settings, *, retry: RetryPolicy | None = None) -> AsyncClient:
@@ -81,7 +81,7 @@ def build_client(settings: Settings, *, retry: RetryPolicy | None = None) -> Asy
 def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False) -> Worker:
     """Return a worker over a client; its jobs inherit this process's environment but for our own part."""
     from airunner.config import environment_for_jobs
-    from airunner.worker.checkout import CheckoutRules
+    from airunner.worker.process.checkout import CheckoutRules
     from airunner.worker.worker import Worker, WorkerOptions
 
     worker = settings.worker
@@ -116,15 +116,15 @@ def _load_handlers(sources: Sequence[str]) -> Registry:
         raise ConfigError([f"worker.handlers: {error}"]) from error
 
 
-def build_platform(settings: Settings, clock: Clock) -> Platform:
+def build_services(settings: Settings, clock: Clock) -> Services:
     """Return the services on the store that the settings name."""
-    from airunner.domain.job import BatchingConfig, ExecutionConfig
+    from airunner.domain.execution import BatchingConfig, ExecutionConfig
+    from airunner.services.composition import ServiceRules, Services
     from airunner.services.jobs import JobRules
-    from airunner.services.platform import Platform, PlatformRules
-    from airunner.stores.base import Retention
+    from airunner.stores.records import Retention
 
     batching = settings.execution.batching
-    rules = PlatformRules(
+    rules = ServiceRules(
         jobs=JobRules(
             execution=ExecutionConfig(
                 batching=BatchingConfig(
@@ -147,7 +147,7 @@ def build_platform(settings: Settings, clock: Clock) -> Platform:
         max_streams_per_job=settings.limits.max_streams_per_job,
         maintenance_interval_seconds=settings.limits.maintenance_interval_seconds,
     )
-    return Platform(build_store(settings, clock), clock, build_signer(settings), rules)
+    return Services(build_store(settings, clock), clock, build_signer(settings), rules)
 
 
 def build_store(settings: Settings, clock: Clock, *, owner: bool = True) -> JobStore:
@@ -196,8 +196,8 @@ def build_aws(settings: Settings, clock: Clock, *, clients: Sequence[str] = ()) 
     from airunner.config import ConfigError
 
     try:
-        from airunner.stores.aws.clients import OF_A_STORE
-        from airunner.stores.aws.connection import Aws, AwsOptions
+        from airunner.aws.calls import Aws, AwsOptions
+        from airunner.aws.clients import OF_A_STORE
     except ModuleNotFoundError as error:
         raise FailedPrecondition("AWS needs more of airunner: pip install 'airunner-jobs[aws]'") from error
     place = settings.store.aws
@@ -230,7 +230,7 @@ def build_exporter(settings: Settings) -> AbstractAsyncContextManager[object]:
 
     clock = SystemClock()
     aws = build_aws(settings, clock, clients=["cloudwatch"])
-    from airunner.stores.aws.cloudwatch import CloudWatchExporter
+    from airunner.aws.cloudwatch import CloudWatchExporter
 
     namespace = settings.telemetry.cloudwatch_namespace
     return CloudWatchExporter(aws, namespace, telemetry.SERVER_METRICS, clock)
@@ -242,8 +242,8 @@ async def provision_aws(
     """Make or mend everything that the store on AWS needs; a dry run only tells."""
     clock = SystemClock()
     async with build_aws(settings, clock) as aws:
+        from airunner.aws.provision import provision
         from airunner.stores.aws.layout import Layout
-        from airunner.stores.aws.provision import provision
 
         layout = replace(Layout.of(settings.store), deletion_protection=deletion_protection)
         return await provision(aws, layout, clock, dry_run=dry_run)
@@ -251,7 +251,7 @@ async def provision_aws(
 
 def build_emulator() -> EmulatorProcess:
     """Return an AWS on this machine, still to be started."""
-    from airunner.stores.aws.emulator import EmulatorProcess
+    from airunner.local.emulator import EmulatorProcess
 
     return EmulatorProcess()
 

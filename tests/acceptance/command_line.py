@@ -58,9 +58,9 @@ class CommandLine:
     @contextmanager
     def start(self, *arguments: str | Path, **variables: str) -> Iterator[Started]:
         """Start a command; it is killed at the end if it still runs."""
-        place = self.folder / f"started-{time.monotonic_ns()}"
-        place.mkdir()
-        with (place / "out").open("wb") as out, (place / "err").open("wb") as err:
+        directory = self.folder / f"started-{time.monotonic_ns()}"
+        directory.mkdir()
+        with (directory / "out").open("wb") as out, (directory / "err").open("wb") as err:
             process = subprocess.Popen(
                 [*AIRUNNER, *map(str, arguments)],
                 cwd=self.folder,
@@ -71,7 +71,7 @@ class CommandLine:
                 start_new_session=True,
             )
         try:
-            yield Started(process=process, place=place)
+            yield Started(process=process, directory=directory)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -83,29 +83,29 @@ class Started:
     """A command that runs."""
 
     process: subprocess.Popen[bytes]
-    place: Path
+    directory: Path
 
     @property
     def out(self) -> bytes:
-        return (self.place / "out").read_bytes()
+        return (self.directory / "out").read_bytes()
 
     @property
     def err(self) -> str:
-        return (self.place / "err").read_text()
+        return (self.directory / "err").read_text()
 
     def wait_for(self, text: str) -> str:
         """Wait for a line on standard error that begins like this; return the rest of it."""
 
-        def said() -> list[str]:
+        def printed() -> list[str]:
             # The last piece may be a line that is still being written.
             return [line for line in self.err.split("\n")[:-1] if line.startswith(text)]
 
         def said_or_ended() -> bool:
-            return bool(said()) or self.process.poll() is not None
+            return bool(printed()) or self.process.poll() is not None
 
         eventually(said_or_ended, f"{text!r} is said")
-        assert said(), f"ended without {text!r}: {self.err}"
-        return said()[0].removeprefix(text).strip()
+        assert printed(), f"ended without {text!r}: {self.err}"
+        return printed()[0].removeprefix(text).strip()
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from airunner.testing.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
 from tests.acceptance.command_line import CommandLine
+from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
 
 pytest_plugins = ("tests.support.aws",)
 

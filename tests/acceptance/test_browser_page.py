@@ -42,8 +42,8 @@ class Site:
     @property
     def streams(self) -> list[str]:
         """How each request for events began and was answered: "after 1-3: 200"."""
-        said = (self._folder / "pages.log").read_text().splitlines()
-        return [line.rpartition("/events")[2].lstrip(" :") for line in said if "/events" in line]
+        printed = (self._folder / "pages.log").read_text().splitlines()
+        return [line.rpartition("/events")[2].lstrip(" :") for line in printed if "/events" in line]
 
     def start_server(self, data: str = "data") -> None:
         asked = ("server", "--no-auth", "--listen", self._listen, "--data-dir", data)

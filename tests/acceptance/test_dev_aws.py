@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from airunner.testing.aws.emulator import ACCESS_KEY, SECRET_KEY, EmulatorProcess
 from tests.acceptance.command_line import CommandLine, Started, eventually, is_alive
+from tests.doubles.aws.emulator import ACCESS_KEY, SECRET_KEY, EmulatorProcess
 from tests.support.aws import client
 
 pytest_plugins = ("tests.support.aws",)
@@ -88,8 +88,8 @@ def test_an_endpoint_needs_aws(person: CommandLine) -> None:
 def developing(person: CommandLine, *options: str) -> Iterator[tuple[Started, str, str]]:
     """Yields the running command and the addresses of both servers."""
     with person.start("dev", "--aws", "--listen", "127.0.0.1:0", *options) as dev:
-        said = dev.wait_for("airunner dev ready on").partition(",")[0]
-        first, _, second = said.partition(" and ")
+        printed = dev.wait_for("airunner dev ready on").partition(",")[0]
+        first, _, second = printed.partition(" and ")
         eventually(lambda: "kill -9" in dev.err, "the welcome is whole")
         yield dev, first, second
 

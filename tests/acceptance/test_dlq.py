@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from airunner.testing.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
 from tests.acceptance.command_line import CommandLine, serving
+from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
 from tests.support.aws import client
 
 pytest_plugins = ("tests.support.aws",)

@@ -194,9 +194,9 @@ def test_a_receiver_that_is_away_is_logged_and_nothing_else(person: CommandLine)
     with serving(CommandLine(folder=person.folder, variables=otel), "--no-auth") as (server, _):
         server.send(signal.SIGTERM)
         assert server.ended() == 0
-        said = [line for line in server.err.splitlines() if not line.startswith("airunner server")]
-    assert any('"metrics.export_failed"' in line for line in said)
-    assert [line for line in said if not line.startswith("{")] == []
+        printed = [line for line in server.err.splitlines() if not line.startswith("airunner server")]
+    assert any('"metrics.export_failed"' in line for line in printed)
+    assert [line for line in printed if not line.startswith("{")] == []
 
 
 def test_a_disabled_sdk_measures_nothing(person: CommandLine) -> None:

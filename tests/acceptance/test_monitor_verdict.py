@@ -153,7 +153,7 @@ def on_terminal(user: CommandLine, *arguments: str) -> list[str]:
             timeout=LIMIT_SECONDS,
             check=False,
         )
-        said = terminal.read(65_536)
+        printed = terminal.read(65_536)
         os.close(theirs)
     assert done.returncode == 0
-    return said.decode().splitlines()
+    return printed.decode().splitlines()

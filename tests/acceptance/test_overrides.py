@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 from airunner.client import Client
-from airunner.domain.job import BatchingConfig
+from airunner.domain.execution import BatchingConfig
 from tests.acceptance.command_line import CommandLine
 from tests.support.processes import unused_port
 

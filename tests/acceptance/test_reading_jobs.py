@@ -64,7 +64,7 @@ def test_logs_are_chosen(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--grep", "("), "'(' is not a regular expression"),
         (("--invert",), "give it too"),
@@ -73,11 +73,11 @@ def test_logs_are_chosen(
     ],
 )
 def test_wrong_usage_of_logs_is_told(
-    user: CommandLine, mixed: str, options: tuple[str, ...], said: str
+    user: CommandLine, mixed: str, options: tuple[str, ...], message: str
 ) -> None:
     done = user.run("logs", mixed, *options)
     assert done.returncode == 2
-    assert said in done.stderr.decode()
+    assert message in done.stderr.decode()
 
 
 def test_logs_do_not_wait_for_more(user: CommandLine) -> None:

@@ -71,7 +71,7 @@ def test_credentials_of_an_address_are_masked(user: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("arguments", "reason"),
     [
         (("make",), b"a command is written after '--'"),
         (("make", "test"), b"a command is written after '--'"),
@@ -85,8 +85,8 @@ def test_credentials_of_an_address_are_masked(user: CommandLine) -> None:
     ],
 )
 def test_what_is_no_repository_is_wrong_usage(
-    user: CommandLine, words: tuple[str, ...], reason: bytes
+    user: CommandLine, arguments: tuple[str, ...], reason: bytes
 ) -> None:
-    done = user.run("submit", *words)
+    done = user.run("submit", *arguments)
     assert (done.returncode, done.stdout) == (2, b"")
     assert reason in done.stderr

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from airunner.client import AsyncClient
-from airunner.services.platform import PlatformRules
+from airunner.services.composition import ServiceRules
 from airunner.stores.base import JobStore
 from airunner.stores.memory import MemoryStore
 from airunner.stores.sqlite import SqliteStore
-from airunner.testing.aws.strict import StrictProxy
 from airunner.testing.clock import ManualClock
-from airunner.testing.conformance.backend import Api, OpenApi
-from airunner.testing.factories import NEVER_SECONDS, make_platform
+from airunner.testing.conformance.stores.backend import Api, OpenApi
+from airunner.testing.factories import NEVER_SECONDS, make_services
+from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_stores import make_resources, make_store, more_names
 from tests.support.quick_serving import serve_quickly
 
 MakeStore = Callable[[Path, ManualClock], Awaitable[JobStore]]
-Reach = Callable[[JobStore, ManualClock, PlatformRules], AbstractAsyncContextManager[Api]]
+Reach = Callable[[JobStore, ManualClock, ServiceRules], AbstractAsyncContextManager[Api]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +35,19 @@ class Backend:
 
 
 @asynccontextmanager
-async def in_process(store: JobStore, clock: ManualClock, rules: PlatformRules) -> AsyncIterator[Api]:
-    async with make_platform(store, clock, rules) as platform:
-        yield Api(jobs=platform.jobs, events=platform.events, clock=clock, platform=platform)
+async def in_process(store: JobStore, clock: ManualClock, rules: ServiceRules) -> AsyncIterator[Api]:
+    async with make_services(store, clock, rules) as services:
+        yield Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
 
 
 @asynccontextmanager
-async def over_rpc(store: JobStore, clock: ManualClock, rules: PlatformRules) -> AsyncIterator[Api]:
+async def over_rpc(store: JobStore, clock: ManualClock, rules: ServiceRules) -> AsyncIterator[Api]:
     async with (
-        make_platform(store, clock, rules) as platform,
-        serve_quickly(platform) as url,
+        make_services(store, clock, rules) as services,
+        serve_quickly(services) as url,
         AsyncClient(url) as client,
     ):
-        yield Api(jobs=client, events=client, clock=clock, platform=platform)
+        yield Api(jobs=client, events=client, clock=clock, services=services)
 
 
 async def memory(_: Path, clock: ManualClock) -> JobStore:
@@ -74,7 +74,7 @@ def open_api(request: pytest.FixtureRequest, tmp_path: Path) -> OpenApi:
     make_store = backend.make_store or request.getfixturevalue("make_aws_store")
 
     @asynccontextmanager
-    async def opened(rules: PlatformRules) -> AsyncIterator[Api]:
+    async def opened(rules: ServiceRules) -> AsyncIterator[Api]:
         clock = ManualClock()
         async with backend.reach(await make_store(tmp_path, clock), clock, rules) as api:
             yield api
@@ -93,5 +93,5 @@ def make_aws_store(request: pytest.FixtureRequest, aws: StrictProxy, aws_env: st
 
 @pytest.fixture
 async def api(open_api: OpenApi) -> AsyncIterator[Api]:
-    async with open_api(PlatformRules(maintenance_interval_seconds=NEVER_SECONDS)) as opened:
+    async with open_api(ServiceRules(maintenance_interval_seconds=NEVER_SECONDS)) as opened:
         yield opened

@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from airunner.services.platform import PlatformRules
+from airunner.aws.calls import Aws, AwsOptions, CancellationReason, ConditionFailed, TransactionCancelled
+from airunner.services.composition import ServiceRules
 from airunner.stores.aws import layout as shapes
-from airunner.stores.aws.connection import Aws, AwsOptions, ConditionFailed, Reason, TransactionCancelled
 from airunner.stores.aws.store import AwsStore
-from airunner.testing.aws.dynalite import DynaliteProcess
-from airunner.testing.aws.emulator import EmulatorProcess
 from airunner.testing.clock import ManualClock
-from airunner.testing.conformance.backend import Api, OpenApi
-from airunner.testing.conformance.cancelling import CancelConformance
-from airunner.testing.conformance.listing import ListingConformance
-from airunner.testing.conformance.publishing import PublishConformance
-from airunner.testing.conformance.retention import RetentionConformance
-from airunner.testing.conformance.settling import CompleteConformance
+from airunner.testing.conformance.stores.backend import Api, OpenApi
+from airunner.testing.conformance.stores.cancelling import CancelConformance
+from airunner.testing.conformance.stores.listing import ListingConformance
+from airunner.testing.conformance.stores.publishing import PublishConformance
+from airunner.testing.conformance.stores.retention import RetentionConformance
+from airunner.testing.conformance.stores.settling import CompleteConformance
 from tests.conformance.conftest import in_process
+from tests.doubles.aws.dynalite import DynaliteProcess
+from tests.doubles.aws.emulator import EmulatorProcess
 from tests.support.aws_stores import make_resources, options_of
 
 
@@ -54,7 +54,7 @@ class TwoPlaces(Aws):
         for put in puts:
             key = {"job_id": put["Item"]["job_id"]}
             found = await self._item(put["TableName"], key)
-            reasons.append(Reason("ConditionalCheckFailed" if found else "None", found))
+            reasons.append(CancellationReason("ConditionalCheckFailed" if found else "None", found))
         if any(reason.item for reason in reasons):
             raise TransactionCancelled(reasons)
         for put in puts:
@@ -69,7 +69,7 @@ class TwoPlaces(Aws):
 @pytest.fixture
 def open_api(emulator: EmulatorProcess, dynalite: DynaliteProcess, aws_env: str) -> OpenApi:
     @asynccontextmanager
-    async def opened(rules: PlatformRules) -> AsyncIterator[Api]:
+    async def opened(rules: ServiceRules) -> AsyncIterator[Api]:
         clock = ManualClock()
         async with Aws(options_of(dynalite.url)) as tables:
             layout = replace(await make_resources(emulator.url, aws_env, bucket=True), listing_shards=1)
@@ -77,7 +77,7 @@ def open_api(emulator: EmulatorProcess, dynalite: DynaliteProcess, aws_env: str)
                 known = {name: value for name, value in table.items() if name in _KNOWN}
                 await tables.dynamodb("CreateTable", **known)
             await _until_active(tables, layout.jobs_table, layout.events_table)
-            store = AwsStore(TwoPlaces(options_of(emulator.url), tables), layout, clock, glance_seconds=0)
+            store = AwsStore(TwoPlaces(options_of(emulator.url), tables), layout, clock, short_poll_seconds=0)
             async with in_process(store, clock, rules) as api:
                 yield api
 

@@ -11,25 +11,29 @@ from dataclasses import replace
 
 import pytest
 
+from airunner.aws.calls import Aws
 from airunner.domain.retry import RetryPolicy
-from airunner.services.platform import PlatformRules
-from airunner.stores.aws.connection import Aws
+from airunner.services.composition import ServiceRules
 from airunner.stores.aws.store import AwsStore
-from airunner.testing.aws.faults import Fault, Kind
-from airunner.testing.aws.strict import StrictAws
 from airunner.testing.clock import ManualClock
-from airunner.testing.conformance.backend import Api, OpenApi
-from airunner.testing.conformance.cancelling import CancelConformance
-from airunner.testing.conformance.dequeue import DequeueConformance
-from airunner.testing.conformance.enqueue import EnqueueConformance
-from airunner.testing.conformance.holding import FencingConformance, VisibilityConformance
-from airunner.testing.conformance.listing import ListingConformance, OverviewConformance, RetryConformance
-from airunner.testing.conformance.publishing import PublishConformance
-from airunner.testing.conformance.retention import RetentionConformance
-from airunner.testing.conformance.settling import CompleteConformance, ReleaseConformance
-from airunner.testing.conformance.streaming import LiveConformance, ReplayConformance
-from airunner.testing.conformance.waiting import WaitingGetConformance, WaitingUpdateConformance
+from airunner.testing.conformance.stores.backend import Api, OpenApi
+from airunner.testing.conformance.stores.cancelling import CancelConformance
+from airunner.testing.conformance.stores.dequeue import DequeueConformance
+from airunner.testing.conformance.stores.enqueue import EnqueueConformance
+from airunner.testing.conformance.stores.holding import FencingConformance, VisibilityConformance
+from airunner.testing.conformance.stores.listing import (
+    ListingConformance,
+    OverviewConformance,
+    RetryConformance,
+)
+from airunner.testing.conformance.stores.publishing import PublishConformance
+from airunner.testing.conformance.stores.retention import RetentionConformance
+from airunner.testing.conformance.stores.settling import CompleteConformance, ReleaseConformance
+from airunner.testing.conformance.stores.streaming import LiveConformance, ReplayConformance
+from airunner.testing.conformance.stores.waiting import WaitingGetConformance, WaitingUpdateConformance
 from tests.conformance.conftest import in_process
+from tests.doubles.aws.faults import Fault, FaultKind
+from tests.doubles.aws.strict import StrictAws
 from tests.support.aws_stores import make_resources, more_names, options_of
 
 SEED = 4711
@@ -47,17 +51,17 @@ WRITES = (
 )
 
 
-def each(operations: tuple[str, ...], kind: Kind, probability: float) -> tuple[Fault, ...]:
+def for_each(operations: tuple[str, ...], kind: FaultKind, probability: float) -> tuple[Fault, ...]:
     return tuple(Fault(operation=name, kind=kind, probability=probability) for name in operations)
 
 
-LOST_REPLIES = each(WRITES, Kind.EXECUTE_THEN_DROP, 0.1)
-THROTTLING = (Fault(kind=Kind.THROTTLE, probability=0.1),)
-RESETS = (Fault(kind=Kind.RESET, probability=0.1),)
-CONFLICTS = each(WRITES[:4], Kind.CONFLICT, 0.1)
-DUPLICATES = each(("ReceiveMessage",), Kind.DUPLICATE, 0.2)
-DISORDER = (*DUPLICATES, *each(("ReceiveMessage",), Kind.REORDER, 0.5))
-PARTS = each(("BatchGetItem", "BatchWriteItem"), Kind.UNPROCESSED, 0.5)
+LOST_REPLIES = for_each(WRITES, FaultKind.EXECUTE_THEN_DROP, 0.1)
+THROTTLING = (Fault(kind=FaultKind.THROTTLE, probability=0.1),)
+RESETS = (Fault(kind=FaultKind.RESET, probability=0.1),)
+CONFLICTS = for_each(WRITES[:4], FaultKind.CONFLICT, 0.1)
+DUPLICATES = for_each(("ReceiveMessage",), FaultKind.DUPLICATE, 0.2)
+DISORDER = (*DUPLICATES, *for_each(("ReceiveMessage",), FaultKind.REORDER, 0.5))
+PARTS = for_each(("BatchGetItem", "BatchWriteItem"), FaultKind.UNPROCESSED, 0.5)
 
 
 class Faulty:
@@ -75,7 +79,7 @@ def open_api(request: pytest.FixtureRequest, strict_aws: StrictAws, aws_env: str
     faults: tuple[Fault, ...] = request.cls.faults
 
     @asynccontextmanager
-    async def opened(rules: PlatformRules) -> AsyncIterator[Api]:
+    async def opened(rules: ServiceRules) -> AsyncIterator[Api]:
         clock = ManualClock()
         async with strict_aws.proxy(SEED) as proxy:
             layout = await make_resources(proxy.url, aws_env, more=more_names(request), bucket=True)
@@ -83,7 +87,7 @@ def open_api(request: pytest.FixtureRequest, strict_aws: StrictAws, aws_env: str
             aws = Aws(options, policy=PATIENT)
             for fault in faults:
                 proxy.faults.add(fault)
-            async with in_process(AwsStore(aws, layout, clock, glance_seconds=0), clock, rules) as api:
+            async with in_process(AwsStore(aws, layout, clock, short_poll_seconds=0), clock, rules) as api:
                 yield api
 
     return opened

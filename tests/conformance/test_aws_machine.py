@@ -17,16 +17,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import MultipleResults, multiple, precondition, rule
 
+from airunner.domain.answers import DequeuedJob, QueueStats
 from airunner.domain.job import Job
-from airunner.services.api import DequeuedJob
-from airunner.stores.base import JobQuery, QueueStats
+from airunner.domain.requests import JobQuery
 from airunner.stores.memory import MemoryStore
-from airunner.testing.aws.emulator import EmulatorProcess
-from airunner.testing.aws.strict import StrictAws
-from airunner.testing.conformance.backend import Api
+from airunner.testing.conformance.stores.backend import Api
 from tests.conformance.conftest import in_process
 from tests.conformance.test_state_machine import DAY, THOROUGHNESS, StoreMachine, queues
 from tests.conformance.twin import RULES, Pair, Twin
+from tests.doubles.aws.emulator import EmulatorProcess
+from tests.doubles.aws.strict import StrictAws
 from tests.support.aws_stores import make_resources, make_store
 
 pytestmark = pytest.mark.timeout(1800)
@@ -65,19 +65,19 @@ class AwsTwin(Twin):
         """Let time pass for jobs and messages, and let both look after their jobs."""
         self.clock.advance(seconds)
         self.emulator.advance(seconds)
-        self.ask(lambda api: api.platform.maintenance.run_once())
+        self.ask(lambda api: api.services.maintenance.run_once())
 
     def dequeue(self, *names: str, max_jobs: int) -> Pair:
         """Let the store choose, and the model follow."""
 
-        async def asked(api: Api) -> Sequence[DequeuedJob]:
+        async def dequeue(api: Api) -> Sequence[DequeuedJob]:
             return await api.dequeue(
                 names[0], more_queues=names, max_jobs=max_jobs, visibility_seconds=VISIBILITY_SECONDS
             )
 
-        given = self.run(asked(self.subject))
+        given = self.run(dequeue(self.subject))
         self.following.chosen = [self._name(held.job.job_id) for held in given]
-        expected = self.run(asked(self.model))
+        expected = self.run(dequeue(self.model))
         self.compare(expected, given)
         return Pair(model=expected, subject=given)
 

@@ -13,12 +13,12 @@ from airunner.domain.batching import unpack
 from airunner.domain.errors import Unavailable
 from airunner.domain.event import EncodedEvent, Event, EventType, Position
 from airunner.domain.job import JobState
-from airunner.services.api import StreamRequest, UpdateRequest
-from airunner.services.identity import Caller, current_caller
-from airunner.stores.base import EventQuery
+from airunner.domain.requests import StreamRequest, UpdateRequest
+from airunner.services.caller import Caller, current_caller
+from airunner.stores.records import EventQuery
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
-from airunner.testing.conformance.backend import Api
+from airunner.testing.conformance.stores.backend import Api
 from airunner.testing.factories import NOON, make_batch, make_end, make_error, make_request, make_start
 from tests.conformance.conftest import in_process, memory, sqlite
 from tests.conformance.twin import RULES
@@ -33,7 +33,7 @@ async def local(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 async def stored_from(api: Api, job_id: str, sequence: int) -> Sequence[EncodedEvent]:
     query = EventQuery(job_id=job_id, after=Position(1, sequence - 1))
-    return (await api.platform.store.read_events(query)).events
+    return (await api.services.store.read_events(query)).events
 
 
 async def job_with(api: Api, *events: Event) -> str:
@@ -116,7 +116,7 @@ async def test_a_call_cut_off_after_its_claim_hands_the_job_back(local: Api) -> 
 async def test_a_claimed_job_that_reached_nobody_is_handed_back(local: Api) -> None:
     await local.enqueue()
     held = await local.dequeue(worker_id="worker-1")
-    local.platform.jobs.hand_back(held)
+    local.services.jobs.hand_back(held)
     (worker,) = await local.jobs.list_workers()
     assert list(worker.job_ids) == []
     (again,) = await local.dequeue(wait_seconds=20)
@@ -133,7 +133,7 @@ async def test_a_shutdown_ends_every_call_that_waits(local: Api) -> None:
         await local.started(local.jobs.get_job(job_id, wait_seconds=60)),
         await local.started(local.read(StreamRequest(job_id=await local.enqueue(queue="third")))),
     ]
-    await local.platform.stop()
+    await local.services.stop()
     await until(lambda: all(call.done() for call in calls))
     assert [type(call.exception()) for call in calls] == [Unavailable] * 4
     with pytest.raises(Unavailable):

@@ -22,8 +22,13 @@ from hypothesis.stateful import (
 
 from airunner.domain.event import Event, EventType
 from airunner.domain.job import JobResult, JobState, Outcome
-from airunner.services.api import CompleteRequest, EnqueueRequest, ReleaseRequest, StreamRequest
-from airunner.stores.base import JobQuery
+from airunner.domain.requests import (
+    CompleteRequest,
+    EnqueueRequest,
+    JobQuery,
+    ReleaseRequest,
+    StreamRequest,
+)
 from airunner.testing.factories import make_batch, make_failure, make_line, make_request, make_success
 from tests.conformance.conftest import Reach, in_process, over_rpc
 from tests.conformance.twin import Pair, Twin
@@ -246,7 +251,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def maintain(self) -> None:
-        self.twin.ask(lambda api: api.platform.maintenance.run_once())
+        self.twin.ask(lambda api: api.services.maintenance.run_once())
 
     @rule(
         held=helds,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from airunner.testing.conformance.cancelling import CancelConformance
-from airunner.testing.conformance.dequeue import DequeueConformance
-from airunner.testing.conformance.enqueue import EnqueueConformance
-from airunner.testing.conformance.holding import FencingConformance, VisibilityConformance
-from airunner.testing.conformance.listing import (
+from airunner.testing.conformance.stores.cancelling import CancelConformance
+from airunner.testing.conformance.stores.dequeue import DequeueConformance
+from airunner.testing.conformance.stores.enqueue import EnqueueConformance
+from airunner.testing.conformance.stores.holding import FencingConformance, VisibilityConformance
+from airunner.testing.conformance.stores.listing import (
     ListingConformance,
     OverviewConformance,
     RetryConformance,
     SecretsConformance,
 )
-from airunner.testing.conformance.publishing import PublishConformance
-from airunner.testing.conformance.retention import RetentionConformance
-from airunner.testing.conformance.settling import CompleteConformance, ReleaseConformance
-from airunner.testing.conformance.streaming import LiveConformance, ReplayConformance
-from airunner.testing.conformance.waiting import WaitingGetConformance, WaitingUpdateConformance
+from airunner.testing.conformance.stores.publishing import PublishConformance
+from airunner.testing.conformance.stores.retention import RetentionConformance
+from airunner.testing.conformance.stores.settling import CompleteConformance, ReleaseConformance
+from airunner.testing.conformance.stores.streaming import LiveConformance, ReplayConformance
+from airunner.testing.conformance.stores.waiting import WaitingGetConformance, WaitingUpdateConformance
 
 
 class TestEnqueue(EnqueueConformance):

@@ -12,21 +12,20 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from airunner.domain import lifecycle
+from airunner.domain.answers import DequeuedJob, Enqueued, JobPage
 from airunner.domain.errors import AirunnerError, SequenceMismatch
 from airunner.domain.event import Event
 from airunner.domain.job import Job, JobState
-from airunner.services.api import DequeuedJob
-from airunner.services.platform import PlatformRules
-from airunner.stores.base import Enqueued, JobPage
+from airunner.services.composition import ServiceRules
 from airunner.stores.memory import MemoryStore
 from airunner.stores.sqlite import SqliteStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
-from airunner.testing.conformance.backend import Api
+from airunner.testing.conformance.stores.backend import Api
 from airunner.testing.factories import NEVER_SECONDS
 from tests.conformance.conftest import Reach, in_process
 
-RULES = PlatformRules(maintenance_interval_seconds=NEVER_SECONDS)
+RULES = ServiceRules(maintenance_interval_seconds=NEVER_SECONDS)
 MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108  a folder of our own is made in it
 
 Call: TypeAlias = Callable[[Api], Awaitable[Any]]
@@ -110,7 +109,7 @@ class Twin:
         """Let both wait for something, do something, and compare whether it was what they waited for."""
         tasks = [asyncio.ensure_future(call(api)) for api in (self.model, self.subject)]
         apis = (self.model, self.subject)
-        await until(lambda: all(api.platform.dispatcher.waiting for api in apis))
+        await until(lambda: all(api.services.dispatcher.waiting for api in apis))
         await meanwhile()
         await asyncio.sleep(0)
         if tasks[0].done() or tasks[1].done():
@@ -120,7 +119,7 @@ class Twin:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        await until(lambda: not any(api.platform.dispatcher.waiting for api in apis))
+        await until(lambda: not any(api.services.dispatcher.waiting for api in apis))
         return None
 
     async def _enter(self) -> tuple[Api, Api]:

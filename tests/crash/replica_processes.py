@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from airunner.client import AsyncClient
-from airunner.testing.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY
+from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.aws_stores import make_resources
 from tests.support.processes import LIMIT_SECONDS, RunningProcess, Stack, unused_port
 
@@ -61,7 +61,7 @@ async def running_replicas(folder: Path, emulator_url: str, env: str) -> AsyncIt
             await stack.start_replica(number)
         yield stack
     except BaseException:
-        print(stack.said())  # noqa: T201  pytest shows it with the failure
+        print(stack.printed())  # noqa: T201  pytest shows it with the failure
         raise
     finally:
         stack.close()

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
+from airunner.aws.calls import Aws
+from airunner.domain.answers import DequeuedJob
 from airunner.domain.errors import AirunnerError
 from airunner.domain.job import Job
 from airunner.domain.retry import RetryPolicy
-from airunner.services.api import DequeuedJob
-from airunner.services.platform import Platform
-from airunner.stores.aws.connection import Aws
+from airunner.services.composition import Services
 from airunner.stores.aws.layout import Layout
 from airunner.stores.aws.store import AwsStore
-from airunner.testing.aws.emulator import EmulatorProcess
-from airunner.testing.aws.strict import StrictAws, StrictProxy
 from airunner.testing.clock import ManualClock
-from airunner.testing.conformance.backend import QUEUE, Api
-from airunner.testing.factories import make_platform
+from airunner.testing.conformance.stores.backend import QUEUE, Api
+from airunner.testing.factories import make_services
 from tests.crash.witness import Witness
+from tests.doubles.aws.emulator import EmulatorProcess
+from tests.doubles.aws.strict import StrictAws, StrictProxy
 from tests.support.aws_stores import make_resources, options_of
 
 # The dead need not try for long.
@@ -62,7 +62,7 @@ class World:
         for _ in range(2):
             self.clock.advance(seconds)
             self.emulator.advance(seconds)
-            await self.survivor.platform.maintenance.run_once()
+            await self.survivor.services.maintenance.run_once()
 
     async def let_lapse(self) -> None:
         """Let so much time pass that whatever nobody holds can be claimed."""
@@ -112,7 +112,7 @@ class Death:
             answer = await work(self.mortal.api, *args, **options)
         except AirunnerError as error:
             answer = error
-        await self.mortal.store._follow_ups.finish()
+        await self.mortal.store._background_tasks.finish()
         self.happened = faults.is_dead
         faults.revive()
         return answer
@@ -142,10 +142,10 @@ async def opened_world(aws: StrictAws, emulator: EmulatorProcess, env: str) -> A
         made = await make_resources(safe.url, env)
         # Upkeep looks at each queue and shard.
         layout = replace(made, queues={QUEUE: made.queues[QUEUE]}, listing_shards=1)
-        survivor = AwsStore(Aws(options_of(safe.url)), layout, clock, glance_seconds=0)
-        mortal = AwsStore(Aws(options_of(deadly.url), policy=QUICK), layout, clock, glance_seconds=0)
+        survivor = AwsStore(Aws(options_of(safe.url)), layout, clock, short_poll_seconds=0)
+        mortal = AwsStore(Aws(options_of(deadly.url), policy=QUICK), layout, clock, short_poll_seconds=0)
         witness = Witness()
-        async with make_platform(survivor, clock) as lasting, make_platform(mortal, clock) as passing:
+        async with make_services(survivor, clock) as lasting, make_services(mortal, clock) as passing:
             yield World(
                 direct,
                 emulator,
@@ -157,5 +157,5 @@ async def opened_world(aws: StrictAws, emulator: EmulatorProcess, env: str) -> A
             )
 
 
-def _api(platform: Platform, clock: ManualClock) -> Api:
-    return Api(jobs=platform.jobs, events=platform.events, clock=clock, platform=platform)
+def _api(services: Services, clock: ManualClock) -> Api:
+    return Api(jobs=services.jobs, events=services.events, clock=clock, services=services)

@@ -13,16 +13,16 @@ from dataclasses import replace
 
 import pytest
 
+from airunner.domain.answers import DequeuedJob
 from airunner.domain.errors import AirunnerError, AttemptSuperseded, JobNotFound, NotFound
 from airunner.domain.event import Event
 from airunner.domain.job import JobParams, JobState, Outcome
-from airunner.services.api import DequeuedJob, StreamRequest
-from airunner.stores.base import JobQuery
-from airunner.testing.aws.emulator import EmulatorProcess
-from airunner.testing.aws.strict import StrictAws
-from airunner.testing.conformance.backend import Api
+from airunner.domain.requests import JobQuery, StreamRequest
+from airunner.testing.conformance.stores.backend import Api
 from airunner.testing.factories import make_batch, make_request, make_success
 from tests.crash.replicas import RECEIVED_SECONDS, Death, World, deaths, opened_world
+from tests.doubles.aws.emulator import EmulatorProcess
+from tests.doubles.aws.strict import StrictAws
 
 DAY = 24 * 3600
 # More than a row holds itself.

@@ -10,11 +10,11 @@ import pytest
 
 from airunner.domain.clock import SystemClock
 from airunner.domain.job import JobState
-from airunner.testing.aws.emulator import EmulatorProcess
 from airunner.testing.conditions import until
 from tests.crash.crowd import Crowd, gathered_crowd
 from tests.crash.replica_processes import ReplicaStack, running_replicas
 from tests.crash.replicas import RECEIVED_SECONDS
+from tests.doubles.aws.emulator import EmulatorProcess
 from tests.support.processes import LIMIT_SECONDS
 
 ROUNDS = [2, pytest.param(40, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]

@@ -26,8 +26,8 @@ TINY_DISK = 'mount -t tmpfs -o size=2m none "$1" && shift && exec "$@"'
 @pytest.fixture
 async def client(stack: Stack) -> AsyncIterator[AsyncClient]:
     """A client that does not ask twice."""
-    async with AsyncClient(stack.url, retry=RetryPolicy(attempts=1)) as hasty:
-        yield hasty
+    async with AsyncClient(stack.url, retry=RetryPolicy(attempts=1)) as quick_client:
+        yield quick_client
 
 
 async def test_files_that_may_not_grow(stack: Stack, client: AsyncClient) -> None:

@@ -16,7 +16,8 @@ from airunner.domain.event import (
     ProcessStart,
     StreamType,
 )
-from airunner.domain.job import ExecutionConfig, Job, JobParams, JobResult, JobState, Outcome
+from airunner.domain.execution import ExecutionConfig
+from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome
 from airunner.domain.lifecycle import Lifecycle
 from tests.support.history import History, Reading, Watch, Written, problems
 

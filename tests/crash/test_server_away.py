@@ -137,5 +137,5 @@ async def test_what_a_killed_worker_left_is_reported_and_removed_by_the_next(sta
 
 def logged(process: RunningProcess, name: str) -> list[dict[str, Any]]:
     """What a process has logged under a name."""
-    lines = [json.loads(line) for line in process.said().splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in process.printed().splitlines() if line.startswith("{")]
     return [line for line in lines if line["event"] == name]

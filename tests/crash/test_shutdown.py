@@ -72,8 +72,8 @@ async def test_a_second_server_on_a_folder_says_so_and_the_first_goes_on(stack: 
     second = stack.launch_server(port=unused_port())
 
     assert await second.ended() not in {0, None}
-    assert f"another server uses {stack.data_dir}" in second.said()
-    assert "Traceback" not in second.said()
+    assert f"another server uses {stack.data_dir}" in second.printed()
+    assert "Traceback" not in second.printed()
     async with stack.client() as client:
         await client.enqueue(JobParams(command="true"))
     assert first.exit_code is None

@@ -11,24 +11,22 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from airunner.domain.answers import DequeuedJob, Enqueued, JobPage, Published
 from airunner.domain.batching import unpack
 from airunner.domain.errors import AirunnerError, NotFound
 from airunner.domain.event import Event, Output, StreamType
 from airunner.domain.job import Job, JobState
-from airunner.domain.token import TokenSigner
-from airunner.services.api import (
+from airunner.domain.requests import (
     CompleteRequest,
-    DequeuedJob,
     DequeueRequest,
     EnqueueRequest,
-    EventsApi,
-    JobsApi,
-    Published,
+    JobQuery,
     ReleaseRequest,
     StreamRequest,
 )
-from airunner.stores.base import Enqueued, JobPage, JobQuery
-from airunner.testing.conformance.backend import Api
+from airunner.domain.token import TokenSigner
+from airunner.services.api import EventsApi, JobsApi
+from airunner.testing.conformance.stores.backend import Api
 from airunner.testing.factories import TOKEN_KEY
 from tests.support.history import History, Reading, Watch, Written, problems
 

@@ -14,10 +14,10 @@ from airunner.codec.gen.job.v1.job_connect import JobServiceClient
 from airunner.domain.errors import InvalidArgument, PermissionDenied
 from airunner.rpc.auth import METHOD_SCOPES, Scope, check_scope, mint_key
 from airunner.server.asgi import AppOptions
-from airunner.services.platform import Platform
+from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
-from airunner.testing.factories import make_platform
+from airunner.testing.factories import make_services
 from tests.support.serving import serve
 
 METHODS = [
@@ -28,15 +28,15 @@ METHODS = [
 
 
 @pytest.fixture
-async def platform() -> AsyncIterator[Platform]:
+async def services() -> AsyncIterator[Services]:
     clock = ManualClock()
-    async with make_platform(MemoryStore(clock), clock) as opened:
+    async with make_services(MemoryStore(clock), clock) as opened:
         yield opened
 
 
 @pytest.fixture
-async def url(platform: Platform) -> AsyncIterator[str]:
-    async with serve(platform, AppOptions(no_auth=False)) as address:
+async def url(services: Services) -> AsyncIterator[str]:
+    async with serve(services, AppOptions(no_auth=False)) as address:
         yield address
 
 
@@ -46,15 +46,15 @@ def test_every_method_has_a_rule() -> None:
 
 @pytest.mark.parametrize(("path", "method"), METHODS)
 async def test_calls_without_a_good_key_are_refused(
-    url: str, platform: Platform, path: str, method: str
+    url: str, services: Services, path: str, method: str
 ) -> None:
     wrong = next(scope for scope in Scope if scope not in (METHOD_SCOPES[method], Scope.ADMIN))
     bad = {
         "no key": ("", "unauthenticated"),
         "not a key": ("Bearer nonsense", "unauthenticated"),
         "unknown key": (f"Bearer {mint_key('x', [Scope.ADMIN], (), 0).text}", "unauthenticated"),
-        "altered secret": (f"Bearer {await _key(platform, [Scope.ADMIN])}x", "unauthenticated"),
-        "wrong scope": (f"Bearer {await _key(platform, [wrong])}", "permission_denied"),
+        "altered secret": (f"Bearer {await _key(services, [Scope.ADMIN])}x", "unauthenticated"),
+        "wrong scope": (f"Bearer {await _key(services, [wrong])}", "permission_denied"),
     }
     for name, (header, code) in bad.items():
         answer = await HttpClient().post(
@@ -63,30 +63,30 @@ async def test_calls_without_a_good_key_are_refused(
         assert code in bytes(answer.content).decode(), name
 
 
-async def test_a_key_with_the_scope_is_let_in_and_names_the_principal(url: str, platform: Platform) -> None:
+async def test_a_key_with_the_scope_is_let_in_and_names_the_principal(url: str, services: Services) -> None:
     request = pb.EnqueueJobRequest(
         request_id=str(uuid.uuid4()), queue="builds", job_params=pb.JobParams(command="make")
     )
     ids = []
     for name in ("ann", "ann", "bob"):
-        headers = {"authorization": f"Bearer {await _key(platform, [Scope.SUBMIT], name=name)}"}
+        headers = {"authorization": f"Bearer {await _key(services, [Scope.SUBMIT], name=name)}"}
         ids.append((await JobServiceClient(url).enqueue_job(request, headers=headers)).job_id)
     # Request ids are each principal's own, and two keys of one name are one principal.
     assert ids[0] == ids[1] != ids[2]
 
 
-async def test_a_revoked_key_is_refused_a_second_later(url: str, platform: Platform) -> None:
-    text = await _key(platform, [Scope.READ])
+async def test_a_revoked_key_is_refused_a_second_later(url: str, services: Services) -> None:
+    text = await _key(services, [Scope.READ])
     headers = {"authorization": f"Bearer {text}"}
     await JobServiceClient(url).list_queues(pb.ListQueuesRequest(), headers=headers)
-    await platform.store.revoke_key(text.split("_")[1], platform.clock.now())
-    platform.clock.advance(1)  # type: ignore[attr-defined]  # a ManualClock
+    await services.store.revoke_key(text.split("_")[1], services.clock.now())
+    services.clock.advance(1)  # type: ignore[attr-defined]  # a ManualClock
     with pytest.raises(ConnectError, match="API key"):
         await JobServiceClient(url).list_queues(pb.ListQueuesRequest(), headers=headers)
 
 
-async def test_a_worker_key_is_bound_to_its_queues(url: str, platform: Platform) -> None:
-    headers = {"authorization": f"Bearer {await _key(platform, [Scope.WORKER], queues=['builds'])}"}
+async def test_a_worker_key_is_bound_to_its_queues(url: str, services: Services) -> None:
+    headers = {"authorization": f"Bearer {await _key(services, [Scope.WORKER], queues=['builds'])}"}
     jobs = JobServiceClient(url)
     await jobs.dequeue_jobs(pb.DequeueJobsRequest(queue="builds", wait_seconds=0), headers=headers)
     for request in (
@@ -114,10 +114,10 @@ def test_keys_with_unknown_scopes_or_without_a_name_are_not_made() -> None:
 
 
 async def _key(
-    platform: Platform, scopes: list[Scope], *, name: str = "ann", queues: list[str] | None = None
+    services: Services, scopes: list[Scope], *, name: str = "ann", queues: list[str] | None = None
 ) -> str:
-    minted = mint_key(name, scopes, queues or (), platform.clock.now())
-    await platform.store.add_key(minted.key)
+    minted = mint_key(name, scopes, queues or (), services.clock.now())
+    await services.store.add_key(minted.key)
     return minted.text
 
 

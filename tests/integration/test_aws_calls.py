@@ -6,16 +6,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from airunner.domain.answers import Enqueued
 from airunner.domain.batching import Batcher
 from airunner.domain.event import StreamType
-from airunner.domain.job import BatchingConfig, JobParams, JobState
-from airunner.services.api import StreamRequest
+from airunner.domain.execution import BatchingConfig
+from airunner.domain.job import JobParams, JobState
+from airunner.domain.requests import StreamRequest
 from airunner.stores.aws.store import AwsStore
-from airunner.stores.base import Enqueued
-from airunner.testing.aws.strict import StrictProxy
 from airunner.testing.clock import ManualClock
-from airunner.testing.conformance.backend import Api
-from airunner.testing.factories import make_batch, make_platform, make_request, make_success
+from airunner.testing.conformance.stores.backend import Api
+from airunner.testing.factories import make_batch, make_request, make_services, make_success
+from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_stores import make_resources, make_store
 
 LINES = 10_000
@@ -32,12 +33,12 @@ class Metered:
 
     async def begin(self) -> None:
         """Count from now, once nothing is under way any more."""
-        await self._store._follow_ups.finish()
+        await self._store._background_tasks.finish()
         self._aws.counts.reset()
 
     async def calls(self) -> dict[str, int]:
         """What was asked, with all that followed the answers."""
-        await self._store._follow_ups.finish()
+        await self._store._background_tasks.finish()
         return dict(self._aws.counts.calls)
 
     @property
@@ -53,8 +54,8 @@ class Metered:
 async def metered(aws: StrictProxy, aws_env: str) -> AsyncIterator[Metered]:
     clock = ManualClock()
     store = make_store(aws.url, await make_resources(aws.url, aws_env), clock)
-    async with make_platform(store, clock) as platform:
-        api = Api(jobs=platform.jobs, events=platform.events, clock=clock, platform=platform)
+    async with make_services(store, clock) as services:
+        api = Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
         # The first job of a queue notes that the queue is used; all others find that done.
         await api.complete(await api.new_claim())
         metered = Metered(store, api, aws)

@@ -15,18 +15,18 @@ import structlog
 from aiobotocore.session import get_session
 
 from airunner.app import build_exporter
+from airunner.aws.calls import Aws
+from airunner.aws.cloudwatch import DATA_AT_ONCE, INTERVAL_SECONDS, MOST_SERIES, CloudWatchExporter
 from airunner.config import ConfigError
 from airunner.config.settings import AwsSettings, Settings, StoreSettings, TelemetrySettings
 from airunner.domain.errors import Unavailable
-from airunner.stores.aws.cloudwatch import DATA_AT_ONCE, INTERVAL_SECONDS, MOST_SERIES, CloudWatchExporter
-from airunner.stores.aws.connection import Aws
-from airunner.telemetry.instruments import Level, Spread, Tally
-from airunner.testing.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
-from airunner.testing.aws.faults import ANY, Kind
-from airunner.testing.aws.strict import StrictProxy
+from airunner.telemetry.instruments import Counter, Gauge, Histogram
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_request
+from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
+from tests.doubles.aws.faults import ANY, FaultKind
+from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_stores import options_of
 from tests.support.processes import running_stack
 
@@ -36,7 +36,7 @@ pytest_plugins = ("tests.support.aws",)
 class Watch:
     """An exporter, and what CloudWatch was told. It sends by itself 60 seconds after its start."""
 
-    def __init__(self, url: str, namespace: str, *instruments: Tally | Level | Spread) -> None:
+    def __init__(self, url: str, namespace: str, *instruments: Counter | Gauge | Histogram) -> None:
         self.clock = ManualClock()
         self.namespace = namespace
         self._url = url
@@ -78,18 +78,18 @@ class Watch:
 
 
 @pytest.fixture
-def jobs() -> Tally:
-    return Tally("airunner.jobs", "Jobs", "state")
+def jobs() -> Counter:
+    return Counter("airunner.jobs", "Jobs", "state")
 
 
 @pytest.fixture
-async def watch(emulator: EmulatorProcess, aws_env: str, jobs: Tally) -> AsyncIterator[Watch]:
+async def watch(emulator: EmulatorProcess, aws_env: str, jobs: Counter) -> AsyncIterator[Watch]:
     made = Watch(emulator.url, aws_env, jobs)
     async with made.exporter:
         yield made
 
 
-async def test_counts_are_what_came_since_the_last_time(watch: Watch, jobs: Tally) -> None:
+async def test_counts_are_what_came_since_the_last_time(watch: Watch, jobs: Counter) -> None:
     jobs.add(3, "done")
     await watch.exporter.send()
     watch.clock.advance(1)
@@ -103,7 +103,7 @@ async def test_counts_are_what_came_since_the_last_time(watch: Watch, jobs: Tall
 
 
 async def test_levels_are_what_they_are(emulator: EmulatorProcess, aws_env: str) -> None:
-    level = Level("airunner.depth", "Depth", "queue")
+    level = Gauge("airunner.depth", "Depth", "queue")
     level.show({("builds",): 7, ("",): 5})
     watch = Watch(emulator.url, aws_env, level)
     async with watch.exporter:
@@ -114,7 +114,7 @@ async def test_levels_are_what_they_are(emulator: EmulatorProcess, aws_env: str)
 
 
 async def test_histograms_tell_the_bounds_of_their_values(emulator: EmulatorProcess, aws_env: str) -> None:
-    spread = Spread("airunner.time", "Time", (1.0, 5.0), unit="s")
+    spread = Histogram("airunner.time", "Time", (1.0, 5.0), unit="s")
     watch = Watch(emulator.url, aws_env, spread)
     async with watch.exporter:
         spread.record(0.5, times=3)
@@ -126,7 +126,7 @@ async def test_histograms_tell_the_bounds_of_their_values(emulator: EmulatorProc
 
 
 async def test_it_sends_by_itself_and_once_more_at_its_end(
-    emulator: EmulatorProcess, aws_env: str, jobs: Tally
+    emulator: EmulatorProcess, aws_env: str, jobs: Counter
 ) -> None:
     watch = Watch(emulator.url, aws_env, jobs)
     async with watch.exporter:
@@ -139,11 +139,13 @@ async def test_it_sends_by_itself_and_once_more_at_its_end(
     assert sum(total for total, _ in await watch.told("airunner.jobs", state="done")) == 5
 
 
-async def test_what_could_not_be_sent_goes_with_the_next(aws: StrictProxy, aws_env: str, jobs: Tally) -> None:
+async def test_what_could_not_be_sent_goes_with_the_next(
+    aws: StrictProxy, aws_env: str, jobs: Counter
+) -> None:
     watch = Watch(aws.url, aws_env, jobs)
     async with watch.exporter:
         jobs.add(3, "done")
-        aws.faults.next(ANY, Kind.RESET)
+        aws.faults.next(ANY, FaultKind.RESET)
         with pytest.raises(Unavailable):
             await watch.exporter.send()
         jobs.add(2, "done")
@@ -151,10 +153,10 @@ async def test_what_could_not_be_sent_goes_with_the_next(aws: StrictProxy, aws_e
     assert await watch.told("airunner.jobs", state="done") == [(5, 1)]
 
 
-async def test_a_failure_is_logged_and_no_more(aws: StrictProxy, aws_env: str, jobs: Tally) -> None:
+async def test_a_failure_is_logged_and_no_more(aws: StrictProxy, aws_env: str, jobs: Counter) -> None:
     watch = Watch(aws.url, aws_env, jobs)
     jobs.add(1, "done")
-    aws.faults.next(ANY, Kind.RESET)
+    aws.faults.next(ANY, FaultKind.RESET)
     with structlog.testing.capture_logs() as logs:
         async with watch.exporter:
             pass
@@ -163,7 +165,7 @@ async def test_a_failure_is_logged_and_no_more(aws: StrictProxy, aws_env: str, j
     ] == "metrics.export_failed"
 
 
-async def test_series_are_bounded_and_the_first_stay(watch: Watch, jobs: Tally) -> None:
+async def test_series_are_bounded_and_the_first_stay(watch: Watch, jobs: Counter) -> None:
     for number in range(MOST_SERIES + 2):
         jobs.add(1, f"s{number}")
     with structlog.testing.capture_logs() as logs:

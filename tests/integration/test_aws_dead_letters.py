@@ -10,21 +10,22 @@ from typing import Any
 import pytest
 
 from airunner import telemetry
+from airunner.aws.calls import Aws
 from airunner.client import AsyncClient
+from airunner.domain.answers import MAX_REDRIVES, DeadLetterReason
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import FailedPrecondition, InvalidArgument
 from airunner.domain.job import JobParams
-from airunner.services.platform import Platform
-from airunner.services.sampling import MESSAGES_INTERVAL_MS, Sampler
-from airunner.stores.aws.connection import Aws
+from airunner.domain.requests import Redrive
+from airunner.services.composition import Services
+from airunner.services.queue_metrics import MESSAGES_INTERVAL_MS, QueueMetrics
 from airunner.stores.aws.layout import MAX_RECEIVE_COUNT, Layout, queue_attributes
-from airunner.stores.dead_letters import MAX_REDRIVES, DeadLetterReason, Redrive
 from airunner.stores.memory import MemoryStore
-from airunner.testing.aws.emulator import EmulatorProcess
-from airunner.testing.aws.faults import Kind
-from airunner.testing.aws.strict import StrictProxy
 from airunner.testing.clock import ManualClock
-from airunner.testing.factories import make_platform
+from airunner.testing.factories import make_services
+from tests.doubles.aws.emulator import EmulatorProcess
+from tests.doubles.aws.faults import FaultKind
+from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_stores import make_resources, make_store, options_of
 from tests.support.scraping import level
 from tests.support.serving import serve
@@ -40,7 +41,7 @@ class Site:
     """A server on the emulator, a client of it, and SQS as an operator's console shows it."""
 
     client: AsyncClient
-    platform: Platform
+    services: Services
     aws: Aws
     layout: Layout
     dead_url: str
@@ -83,13 +84,13 @@ async def site(aws: StrictProxy, aws_env: str) -> AsyncIterator[Site]:
     layout, clock = await make_resources(aws.url, aws_env), SystemClock()
     async with (
         Aws(options_of(aws.url)) as account,
-        make_platform(make_store(aws.url, replace(layout, queues=named(layout)), clock), clock) as platform,
-        serve(platform) as url,
+        make_services(make_store(aws.url, replace(layout, queues=named(layout)), clock), clock) as services,
+        serve(services) as url,
         AsyncClient(url) as client,
     ):
         made = await account.sqs("CreateQueue", QueueName=layout.dead_letter_name(QUEUE))
         dead_url = made["QueueUrl"]
-        yield Site(client=client, platform=platform, aws=account, layout=layout, dead_url=dead_url)
+        yield Site(client=client, services=services, aws=account, layout=layout, dead_url=dead_url)
 
 
 def named(layout: Layout) -> dict[str, str]:
@@ -182,7 +183,7 @@ async def test_the_number_is_bounded(site: Site) -> None:
 async def test_a_message_that_cannot_be_sent_is_not_deleted(site: Site, aws: StrictProxy) -> None:
     job_id = await site.enqueue()
     await site.bury(letter(job_id))
-    aws.faults.next("SendMessage", Kind.THROTTLE, times=4)
+    aws.faults.next("SendMessage", FaultKind.THROTTLE, times=4)
     assert await site.redrive() == ([], [letter(job_id)])
     assert aws.counts.calls["DeleteMessageBatch"] == 0
 
@@ -206,7 +207,7 @@ async def test_a_queue_without_one_says_so(site: Site) -> None:
 
 async def test_messages_are_counted_once_a_minute(site: Site) -> None:
     clock = ManualClock()
-    sampler = Sampler(site.platform.jobs, clock, site.platform.admin.dead_letters)
+    sampler = QueueMetrics(site.services.jobs, clock, site.services.admin.dead_letters)
     await site.enqueue()
     await site.client.enqueue(JobParams(command="true"), queue=QUEUE)
     await site.bury("nonsense")
@@ -225,8 +226,8 @@ async def test_messages_are_counted_once_a_minute(site: Site) -> None:
 async def test_other_stores_say_what_to_do_instead() -> None:
     clock = SystemClock()
     async with (
-        make_platform(MemoryStore(clock), clock) as platform,
-        serve(platform) as url,
+        make_services(MemoryStore(clock), clock) as services,
+        serve(services) as url,
         AsyncClient(url) as client,
     ):
         for call in (client.list_dead_letters("q"), client.purge_dead_letters("q")):

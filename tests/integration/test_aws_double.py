@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from airunner.testing.aws.dynalite import DynaliteProcess
-from airunner.testing.aws.emulator import EmulatorFailed, EmulatorProcess
-from airunner.testing.aws.strict import StrictAws, StrictProxy
+from tests.doubles.aws.dynalite import DynaliteProcess
+from tests.doubles.aws.emulator import EmulatorFailed, EmulatorProcess
+from tests.doubles.aws.strict import StrictAws, StrictProxy
 from tests.support.aws import client
 from tests.support.aws_samples import Queue, Table, item, refused
 from tests.support.child_processes import wait_until_gone
@@ -28,7 +28,7 @@ LARGE_BODIES = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceW
 
 def test_the_emulator_ends_with_its_parent() -> None:
     program = (
-        "import os; from airunner.testing.aws.emulator import EmulatorProcess;"
+        "import os; from tests.doubles.aws.emulator import EmulatorProcess;"
         "print(EmulatorProcess().start().pid, flush=True); os.kill(os.getpid(), 9)"
     )
     parent = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, timeout=60, check=False)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
 
-from airunner.testing.aws.emulator import EmulatorProcess
-from airunner.testing.aws.faults import ANY, Fault, Kind
-from airunner.testing.aws.strict import StrictAws, StrictProxy
 from airunner.testing.conditions import until
+from tests.doubles.aws.emulator import EmulatorProcess
+from tests.doubles.aws.faults import ANY, Fault, FaultKind
+from tests.doubles.aws.strict import StrictAws, StrictProxy
 from tests.support.aws import client
 from tests.support.aws_samples import Queue, Table, item, refused
 
@@ -23,10 +23,10 @@ BROKEN = (ConnectionClosedError, EndpointConnectionError)
 
 @pytest.mark.parametrize(
     ("kind", "code"),
-    [(Kind.THROTTLE, "ThrottlingException"), (Kind.SERVER_ERROR, "InternalServerError")],
+    [(FaultKind.THROTTLE, "ThrottlingException"), (FaultKind.SERVER_ERROR, "InternalServerError")],
 )
 async def test_a_refused_call_is_not_performed(
-    aws: StrictProxy, aws_table: Table, kind: Kind, code: str
+    aws: StrictProxy, aws_table: Table, kind: FaultKind, code: str
 ) -> None:
     aws.faults.next("PutItem", kind)
     with refused(code):
@@ -36,7 +36,7 @@ async def test_a_refused_call_is_not_performed(
 
 
 async def test_a_write_meets_another_transaction(aws: StrictProxy, aws_table: Table) -> None:
-    aws.faults.add(Fault(kind=Kind.CONFLICT))
+    aws.faults.add(Fault(kind=FaultKind.CONFLICT))
     with refused("TransactionConflictException"):
         await aws_table.put("a")
     puts = [{"Put": {"TableName": aws_table.name, "Item": item(name)}} for name in "ab"]
@@ -48,7 +48,7 @@ async def test_a_write_meets_another_transaction(aws: StrictProxy, aws_table: Ta
 
 
 async def test_sqs_and_s3_throttle_in_their_own_words(aws: StrictProxy, aws_queue: Queue) -> None:
-    aws.faults.add(Fault(kind=Kind.THROTTLE))
+    aws.faults.add(Fault(kind=FaultKind.THROTTLE))
     with refused("RequestThrottled"):
         await aws_queue.send("a")
     async with client("s3", aws.url) as s3:
@@ -57,7 +57,7 @@ async def test_sqs_and_s3_throttle_in_their_own_words(aws: StrictProxy, aws_queu
 
 
 async def test_a_reset_comes_before_the_call_is_performed(aws: StrictProxy, aws_table: Table) -> None:
-    aws.faults.next("PutItem", Kind.RESET)
+    aws.faults.next("PutItem", FaultKind.RESET)
     with pytest.raises(BROKEN):
         await aws_table.put("a")
     assert await aws_table.get("a") is None
@@ -66,14 +66,14 @@ async def test_a_reset_comes_before_the_call_is_performed(aws: StrictProxy, aws_
 async def test_a_dropped_answer_comes_after_the_call_was_performed(
     aws: StrictProxy, aws_table: Table
 ) -> None:
-    aws.faults.next("PutItem", Kind.EXECUTE_THEN_DROP)
+    aws.faults.next("PutItem", FaultKind.EXECUTE_THEN_DROP)
     with pytest.raises(BROKEN):
         await aws_table.put("a")
     assert await aws_table.get("a") is not None
 
 
 async def test_an_answer_is_held_until_the_client_gives_up(aws: StrictProxy, aws_table: Table) -> None:
-    aws.faults.next("PutItem", Kind.EXECUTE_THEN_HOLD)
+    aws.faults.next("PutItem", FaultKind.EXECUTE_THEN_HOLD)
     async with client("dynamodb", aws.url, read_timeout=0.2) as impatient:
         with pytest.raises(ReadTimeoutError):
             await impatient.put_item(TableName=aws_table.name, Item=item("a"))
@@ -81,7 +81,7 @@ async def test_an_answer_is_held_until_the_client_gives_up(aws: StrictProxy, aws
 
 
 async def test_an_answer_is_held_until_it_is_released(aws: StrictProxy, aws_table: Table) -> None:
-    aws.faults.next("PutItem", Kind.EXECUTE_THEN_HOLD)
+    aws.faults.next("PutItem", FaultKind.EXECUTE_THEN_HOLD)
     putting = asyncio.create_task(aws_table.put("a"))
     await until(lambda: aws.counts.calls["PutItem"] == 1)
     assert await _until_there(aws_table, "a")
@@ -91,18 +91,18 @@ async def test_an_answer_is_held_until_it_is_released(aws: StrictProxy, aws_tabl
 
 
 async def test_a_delayed_call_begins_when_it_is_released(aws: StrictProxy, aws_table: Table) -> None:
-    aws.faults.next("PutItem", Kind.DELAY)
+    aws.faults.next("PutItem", FaultKind.DELAY)
     putting = asyncio.create_task(aws_table.put("a"))
     await until(lambda: aws.counts.calls["PutItem"] == 1)
     assert await aws_table.get("a") is None
     aws.faults.release()
     await putting
-    aws.faults.next("PutItem", Kind.DELAY, seconds=0.01)
+    aws.faults.next("PutItem", FaultKind.DELAY, seconds=0.01)
     await aws_table.put("b")
 
 
 async def test_part_of_a_batch_of_writes_is_left(aws: StrictProxy, aws_table: Table) -> None:
-    aws.faults.next("BatchWriteItem", Kind.UNPROCESSED)
+    aws.faults.next("BatchWriteItem", FaultKind.UNPROCESSED)
     wanted = {aws_table.name: [{"PutRequest": {"Item": item(str(number))}} for number in range(10)]}
     answer = await aws_table.dynamodb.batch_write_item(RequestItems=wanted)
     left = answer["UnprocessedItems"][aws_table.name]
@@ -117,7 +117,7 @@ async def test_part_of_a_batch_of_writes_is_left(aws: StrictProxy, aws_table: Ta
 async def test_part_of_a_batch_of_reads_is_left(aws: StrictProxy, aws_table: Table) -> None:
     for number in range(5):
         await aws_table.put(str(number))
-    aws.faults.next("BatchGetItem", Kind.UNPROCESSED)
+    aws.faults.next("BatchGetItem", FaultKind.UNPROCESSED)
     asked = {"Keys": [item(str(number)) for number in range(5)], "ConsistentRead": True}
     answer = await aws_table.dynamodb.batch_get_item(RequestItems={aws_table.name: asked})
     left = answer["UnprocessedKeys"][aws_table.name]
@@ -127,7 +127,7 @@ async def test_part_of_a_batch_of_reads_is_left(aws: StrictProxy, aws_table: Tab
 
 
 async def test_part_of_a_batch_of_messages_fails(aws: StrictProxy, aws_queue: Queue) -> None:
-    aws.faults.next("SendMessageBatch", Kind.UNPROCESSED)
+    aws.faults.next("SendMessageBatch", FaultKind.UNPROCESSED)
     entries = [{"Id": str(number), "MessageBody": str(number)} for number in range(10)]
     answer = await aws_queue.sqs.send_message_batch(QueueUrl=aws_queue.url, Entries=entries)
     failed = {one["Id"] for one in answer["Failed"]}
@@ -140,7 +140,7 @@ async def test_part_of_a_batch_of_messages_fails(aws: StrictProxy, aws_queue: Qu
 async def test_an_index_lags_behind_the_table(aws: StrictProxy, aws_table: Table) -> None:
     await aws_table.put("old", group_key={"S": "g"}, rank={"N": "3"}, note={"S": "before"})
     await aws_table.put("gone", group_key={"S": "g"}, rank={"N": "1"})
-    aws.faults.add(Fault(operation="Query", kind=Kind.INDEX_LAG))
+    aws.faults.add(Fault(operation="Query", kind=FaultKind.INDEX_LAG))
     await aws_table.put("new", group_key={"S": "g"}, rank={"N": "2"})
     await aws_table.put("old", group_key={"S": "h"}, rank={"N": "3"}, note={"S": "after"})
     await aws_table.dynamodb.delete_item(TableName=aws_table.name, Key=item("gone"))
@@ -168,7 +168,7 @@ async def test_a_lagging_index_shows_only_what_was_asked_for(
     ranks = ("1", "2", "3", "10")
     for rank in ranks:
         await aws_table.put(rank, group_key={"S": "g"}, rank={"N": rank})
-    aws.faults.add(Fault(operation="Query", kind=Kind.INDEX_LAG))
+    aws.faults.add(Fault(operation="Query", kind=FaultKind.INDEX_LAG))
     for rank in ranks:
         await aws_table.dynamodb.delete_item(TableName=aws_table.name, Key=item(rank))
     values = {":group": {"S": "g"}, ":low": {"N": "2"}, ":high": {"N": "3"}}
@@ -183,14 +183,14 @@ async def test_a_lagging_index_shows_only_what_was_asked_for(
 
 
 async def test_an_index_lags_by_a_number_of_calls(aws: StrictProxy, aws_table: Table) -> None:
-    aws.faults.add(Fault(operation="Query", kind=Kind.INDEX_LAG, requests=2))
+    aws.faults.add(Fault(operation="Query", kind=FaultKind.INDEX_LAG, requests=2))
     await aws_table.put("a", group_key={"S": "g"}, rank={"N": "1"})
     assert [await aws_table.group("g") for _ in range(3)] == [[], [], ["a"]]
 
 
 async def test_a_read_that_does_not_ask_for_consistency_is_stale(aws: StrictProxy, aws_table: Table) -> None:
     await aws_table.put("a", note={"S": "before"})
-    aws.faults.add(Fault(kind=Kind.STALE_READ))
+    aws.faults.add(Fault(kind=FaultKind.STALE_READ))
     await aws_table.put("a", note={"S": "after"})
     await aws_table.put("b", note={"S": "new"})
     assert await aws_table.get("a", consistent=False) == item("a", note={"S": "before"})
@@ -203,14 +203,14 @@ async def test_a_read_that_does_not_ask_for_consistency_is_stale(aws: StrictProx
 
 async def test_a_receive_finds_nothing_though_there_is(aws: StrictProxy, aws_queue: Queue) -> None:
     await aws_queue.send("a")
-    aws.faults.next("ReceiveMessage", Kind.FALSE_EMPTY)
+    aws.faults.next("ReceiveMessage", FaultKind.FALSE_EMPTY)
     assert await aws_queue.receive(WaitTimeSeconds=20) == []
     assert len(await aws_queue.receive()) == 1
 
 
 async def test_a_message_is_delivered_again_though_it_was_deleted(aws: StrictProxy, aws_queue: Queue) -> None:
     await aws_queue.send("a")
-    aws.faults.next("ReceiveMessage", Kind.DUPLICATE)
+    aws.faults.next("ReceiveMessage", FaultKind.DUPLICATE)
     (first,) = await aws_queue.receive()
     await aws_queue.delete(first)
     (again,) = await aws_queue.receive()
@@ -224,7 +224,7 @@ async def test_the_receipt_of_a_second_delivery_counts(
     emulator: EmulatorProcess, aws: StrictProxy, aws_queue: Queue
 ) -> None:
     await aws_queue.send("a")
-    aws.faults.next("ReceiveMessage", Kind.DUPLICATE)
+    aws.faults.next("ReceiveMessage", FaultKind.DUPLICATE)
     (first,) = await aws_queue.receive()
     (again,) = await aws_queue.receive()
     await aws_queue.delete(first)
@@ -238,7 +238,7 @@ async def test_the_receipt_of_a_second_delivery_counts(
 
 async def test_messages_come_in_another_order_and_none_is_lost(aws: StrictProxy, aws_queue: Queue) -> None:
     await aws_queue.send(*"abcdef")
-    aws.faults.add(Fault(operation="ReceiveMessage", kind=Kind.REORDER))
+    aws.faults.add(Fault(operation="ReceiveMessage", kind=FaultKind.REORDER))
     received = [body["Body"] for _ in range(6) for body in await aws_queue.receive()]
     assert received != list("abcdef")
     assert sorted(received) == list("abcdef")
@@ -275,7 +275,7 @@ async def test_a_replica_dies_after_its_last_call_was_performed(aws: StrictProxy
 async def test_one_seed_gives_one_story(strict_aws: StrictAws, aws_table: Table) -> None:
     async def story(seed: int) -> list[bool]:
         async with strict_aws.proxy(seed) as proxy, client("dynamodb", proxy.url) as dynamodb:
-            proxy.faults.add(Fault(operation=ANY, kind=Kind.THROTTLE, probability=0.5))
+            proxy.faults.add(Fault(operation=ANY, kind=FaultKind.THROTTLE, probability=0.5))
             calls = [dynamodb.get_item(TableName=aws_table.name, Key=item("a")) for _ in range(20)]
             return [isinstance(await _outcome(call), ClientError) for call in calls]
 
@@ -286,9 +286,9 @@ async def test_one_seed_gives_one_story(strict_aws: StrictAws, aws_table: Table)
 
 
 async def test_nothing_goes_wrong_once_the_faults_are_cleared(aws: StrictProxy, aws_table: Table) -> None:
-    aws.faults.add(Fault(kind=Kind.RESET))
+    aws.faults.add(Fault(kind=FaultKind.RESET))
     aws.faults.die_after(1)
-    aws.faults.next("PutItem", Kind.THROTTLE, times=9)
+    aws.faults.next("PutItem", FaultKind.THROTTLE, times=9)
     aws.faults.clear()
     await aws_table.put("a")
 

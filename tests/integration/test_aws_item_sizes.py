@@ -10,12 +10,13 @@ import pytest
 from airunner.codec.events import admit_events, event_to_packed_pb
 from airunner.domain.batching import Batcher
 from airunner.domain.event import StreamType
-from airunner.domain.job import BatchingConfig, JobParams
+from airunner.domain.execution import BatchingConfig
+from airunner.domain.job import JobParams
 from airunner.stores.aws.items import event_item
-from airunner.testing.aws.strict import StrictProxy
 from airunner.testing.clock import ManualClock
-from airunner.testing.conformance.backend import Api
-from airunner.testing.factories import NOON, make_batch, make_platform, make_request, make_success
+from airunner.testing.conformance.stores.backend import Api
+from airunner.testing.factories import NOON, make_batch, make_request, make_services, make_success
+from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws import client
 from tests.support.aws_stores import make_resources, make_store
 
@@ -25,7 +26,7 @@ UNIT = 1024
 LINES = 10_000
 
 
-class Place:
+class Deployment:
     """A platform on AWS, and the items of its jobs table."""
 
     def __init__(self, api: Api, table: str, url: str) -> None:
@@ -40,22 +41,22 @@ class Place:
 
 
 @pytest.fixture
-async def place(aws: StrictProxy, aws_env: str) -> AsyncIterator[Place]:
+async def deployment(aws: StrictProxy, aws_env: str) -> AsyncIterator[Deployment]:
     clock, layout = ManualClock(), await make_resources(aws.url, aws_env)
-    async with make_platform(make_store(aws.url, layout, clock), clock) as platform:
-        api = Api(jobs=platform.jobs, events=platform.events, clock=clock, platform=platform)
-        yield Place(api, layout.jobs_table, aws.url)
+    async with make_services(make_store(aws.url, layout, clock), clock) as services:
+        api = Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
+        yield Deployment(api, layout.jobs_table, aws.url)
 
 
-async def test_the_row_of_a_small_job_is_one_unit_to_its_end(place: Place) -> None:
+async def test_the_row_of_a_small_job_is_one_unit_to_its_end(deployment: Deployment) -> None:
     params = JobParams(command="python", args=("build.py", "--target", "release"), environment={"CI": "true"})
-    job_id = await place.api.enqueue(make_request(params=params))
-    sizes = [await place.sizes()]
-    (held,) = await place.api.dequeue(worker_id="build-worker-17-4711")
-    await place.api.publish(held, make_batch(1, 50))
-    sizes.append(await place.sizes())
-    await place.api.complete(held, make_success(final_sequence=50, output_json='{"artefacts": 3}'))
-    sizes.append(await place.sizes())
+    job_id = await deployment.api.enqueue(make_request(params=params))
+    sizes = [await deployment.sizes()]
+    (held,) = await deployment.api.dequeue(worker_id="build-worker-17-4711")
+    await deployment.api.publish(held, make_batch(1, 50))
+    sizes.append(await deployment.sizes())
+    await deployment.api.complete(held, make_success(final_sequence=50, output_json='{"artefacts": 3}'))
+    sizes.append(await deployment.sizes())
     assert [size["request"] < UNIT / 4 for size in sizes] == [True] * 3
     assert [UNIT / 4 < size[job_id] < UNIT * 3 / 4 for size in sizes] == [True] * 3
 

@@ -7,31 +7,32 @@ from collections.abc import AsyncIterator
 import pytest
 import structlog
 
+from airunner.aws.calls import Aws
+from airunner.domain.answers import JobPage
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.job import JobState
-from airunner.services.platform import PlatformRules
-from airunner.stores.aws.connection import Aws
-from airunner.stores.aws.listing import Bounds
+from airunner.domain.requests import JobQuery
+from airunner.services.composition import ServiceRules
+from airunner.stores.aws.listing import ListingBounds
 from airunner.stores.aws.store import AwsStore
-from airunner.stores.base import JobPage, JobQuery
-from airunner.testing.aws.strict import StrictProxy
 from airunner.testing.clock import ManualClock
-from airunner.testing.conformance.backend import Api
-from airunner.testing.factories import NEVER_SECONDS, make_platform, make_request
+from airunner.testing.conformance.stores.backend import Api
+from airunner.testing.factories import NEVER_SECONDS, make_request, make_services
+from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_stores import make_resources, options_of
 
 pytest_plugins = ("tests.support.aws",)
 
-BOUNDS = Bounds(counted=10, numbered=20, looked_at=2)
+BOUNDS = ListingBounds(counted=10, numbered=20, looked_at=2)
 
 
 @pytest.fixture
 async def api(aws: StrictProxy, aws_env: str) -> AsyncIterator[Api]:
     clock, layout = ManualClock(), await make_resources(aws.url, aws_env)
-    store = AwsStore(Aws(options_of(aws.url)), layout, clock, glance_seconds=0, list_bounds=BOUNDS)
-    rules = PlatformRules(maintenance_interval_seconds=NEVER_SECONDS)
-    async with make_platform(store, clock, rules) as platform:
-        yield Api(jobs=platform.jobs, events=platform.events, clock=clock, platform=platform)
+    store = AwsStore(Aws(options_of(aws.url)), layout, clock, short_poll_seconds=0, list_bounds=BOUNDS)
+    rules = ServiceRules(maintenance_interval_seconds=NEVER_SECONDS)
+    async with make_services(store, clock, rules) as services:
+        yield Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
 
 
 async def test_pages_are_counted_up_to_a_number_of_jobs(api: Api) -> None:

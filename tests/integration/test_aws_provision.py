@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from airunner.aws.calls import Aws, AwsOptions
+from airunner.aws.provision import Change, Resource, ResourceKind, provision
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument
 from airunner.stores.aws import layout as definitions
-from airunner.stores.aws.connection import Aws, AwsOptions
 from airunner.stores.aws.layout import Layout
-from airunner.stores.aws.provision import Change, Kind, Resource, provision
-from airunner.testing.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
+from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
 
 pytest_plugins = ("tests.support.aws",)
 
@@ -57,13 +57,13 @@ async def test_everything_is_made_and_named(account: Aws, layout: Layout, emulat
     made = await make(account, layout)
     env = layout.env
     assert [(each.kind, each.name) for each in made] == [
-        (Kind.DEAD_LETTER_QUEUE, f"airunner-{env}-default-dlq"),
-        (Kind.QUEUE, f"airunner-{env}-default"),
-        (Kind.DEAD_LETTER_QUEUE, f"airunner-{env}-priority-dlq"),
-        (Kind.QUEUE, f"airunner-{env}-priority"),
-        (Kind.TABLE, layout.jobs_table),
-        (Kind.TABLE, layout.events_table),
-        (Kind.BUCKET, layout.bucket),
+        (ResourceKind.DEAD_LETTER_QUEUE, f"airunner-{env}-default-dlq"),
+        (ResourceKind.QUEUE, f"airunner-{env}-default"),
+        (ResourceKind.DEAD_LETTER_QUEUE, f"airunner-{env}-priority-dlq"),
+        (ResourceKind.QUEUE, f"airunner-{env}-priority"),
+        (ResourceKind.TABLE, layout.jobs_table),
+        (ResourceKind.TABLE, layout.events_table),
+        (ResourceKind.BUCKET, layout.bucket),
     ]
     assert set(changes(made).values()) == {Change.CREATED}
     place = f"{REGION}:123456789012"
@@ -203,7 +203,7 @@ async def test_a_dry_run_tells_and_does_nothing(account: Aws, layout: Layout) ->
 
 
 @pytest.mark.parametrize(
-    ("difference", "said"),
+    ("difference", "message"),
     [
         ({"key": "id"}, "has the key id (S, HASH), but airunner needs the key job_id (S, HASH)"),
         ({"kind": "N"}, "has the key job_id (N, HASH), but airunner needs the key job_id (S, HASH)"),
@@ -215,14 +215,14 @@ async def test_a_dry_run_tells_and_does_nothing(account: Aws, layout: Layout) ->
     ],
 )
 async def test_other_keys_are_refused(
-    account: Aws, layout: Layout, difference: dict[str, Any], said: str
+    account: Aws, layout: Layout, difference: dict[str, Any], message: str
 ) -> None:
     await account.dynamodb("CreateTable", **unlike(definitions.jobs_table(layout), **difference))
     before = await described(account, layout.jobs_table)
     with pytest.raises(FailedPrecondition) as caught:
         await make(account, layout)
     assert layout.jobs_table in caught.value.text
-    assert said in caught.value.text
+    assert message in caught.value.text
     assert await described(account, layout.jobs_table) == before
 
 

@@ -8,32 +8,33 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from airunner.domain.answers import HeldJob
 from airunner.domain.event import Event
 from airunner.domain.job import JobState
-from airunner.services.api import HeldJob, StreamRequest, UpdateRequest
-from airunner.services.platform import Platform, PlatformRules
-from airunner.testing.aws.strict import StrictProxy
+from airunner.domain.requests import StreamRequest, UpdateRequest
+from airunner.services.composition import ServiceRules, Services
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
-from airunner.testing.conformance.backend import Api
-from airunner.testing.factories import NEVER_SECONDS, make_batch, make_platform, make_success
+from airunner.testing.conformance.stores.backend import Api
+from airunner.testing.factories import NEVER_SECONDS, make_batch, make_services, make_success
+from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_stores import make_resources, make_store
 
 
 class Replicas:
     """Two servers' services, on one clock."""
 
-    def __init__(self, clock: ManualClock, platforms: tuple[Platform, Platform]) -> None:
+    def __init__(self, clock: ManualClock, platforms: tuple[Services, Services]) -> None:
         self.clock = clock
         self.a, self.b = (
-            Api(jobs=platform.jobs, events=platform.events, clock=clock, platform=platform)
-            for platform in platforms
+            Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
+            for services in platforms
         )
 
     async def polled(self, api: Api) -> None:
         """Let a replica look for news once."""
-        assert api.platform.poller
-        await api.platform.poller.run_once()
+        assert api.services.replica_news
+        await api.services.replica_news.run_once()
 
 
 @pytest.fixture
@@ -45,10 +46,10 @@ async def replicas(aws: StrictProxy, aws_env: str) -> AsyncIterator[Replicas]:
 @asynccontextmanager
 async def _replicas(aws: StrictProxy, env: str) -> AsyncIterator[Replicas]:
     clock, layout = ManualClock(), await make_resources(aws.url, env)
-    rules = PlatformRules(maintenance_interval_seconds=NEVER_SECONDS)
+    rules = ServiceRules(maintenance_interval_seconds=NEVER_SECONDS)
     async with (
-        make_platform(make_store(aws.url, layout, clock), clock, rules) as first,
-        make_platform(make_store(aws.url, layout, clock), clock, rules) as second,
+        make_services(make_store(aws.url, layout, clock), clock, rules) as first,
+        make_services(make_store(aws.url, layout, clock), clock, rules) as second,
     ):
         yield Replicas(clock, (first, second))
 
@@ -57,7 +58,7 @@ async def test_a_line_published_through_one_reaches_a_watcher_on_the_other(repli
     held = await replicas.a.new_claim()
     seen: list[Event] = []
     watching = asyncio.create_task(replicas.b.watch(StreamRequest(job_id=held.job.job_id), seen))
-    await until(lambda: held.job.job_id in replicas.b.platform.notifier.jobs)
+    await until(lambda: held.job.job_id in replicas.b.services.notifier.jobs)
     await replicas.polled(replicas.b)
     await replicas.a.publish(held, make_batch(1, 3))
     await replicas.polled(replicas.b)
@@ -71,15 +72,15 @@ async def test_a_holder_learns_of_a_cancellation_and_of_watchers_elsewhere(repli
     held = await replicas.a.new_claim()
     assert not (await replicas.a.beat(held)).watched
     watching = asyncio.create_task(replicas.b.watch(StreamRequest(job_id=held.job.job_id), []))
-    await until(lambda: bool(replicas.b.platform.attention.jobs))
+    await until(lambda: bool(replicas.b.services.watchers.jobs))
     waiting = asyncio.create_task(_update(replicas.a, held.task_token, watched=False))
-    await until(lambda: held.job.job_id in replicas.a.platform.notifier.jobs)
+    await until(lambda: held.job.job_id in replicas.a.services.notifier.jobs)
     await replicas.polled(replicas.b)
     await replicas.polled(replicas.a)
     assert (await waiting).watched
     assert (await replicas.a.publish(held, make_batch(1, 1))).watched
     waiting = asyncio.create_task(_update(replicas.a, held.task_token, watched=True))
-    await until(lambda: held.job.job_id in replicas.a.platform.notifier.jobs)
+    await until(lambda: held.job.job_id in replicas.a.services.notifier.jobs)
     await replicas.b.jobs.cancel_job(held.job.job_id)
     await replicas.polled(replicas.a)
     assert (await waiting).cancel_requested
@@ -89,7 +90,7 @@ async def test_a_holder_learns_of_a_cancellation_and_of_watchers_elsewhere(repli
 async def test_attention_that_is_not_renewed_ends(replicas: Replicas) -> None:
     held = await replicas.a.new_claim()
     watching = asyncio.create_task(replicas.b.watch(StreamRequest(job_id=held.job.job_id), []))
-    await until(lambda: bool(replicas.b.platform.attention.jobs))
+    await until(lambda: bool(replicas.b.services.watchers.jobs))
     await replicas.polled(replicas.b)
     watching.cancel()
     assert (await replicas.a.beat(held)).watched
@@ -112,7 +113,7 @@ async def test_an_idle_watcher_costs_its_share_of_one_read(replicas: Replicas, a
     watching = [
         asyncio.create_task(replicas.b.watch(StreamRequest(job_id=one.job.job_id), [])) for one in held
     ]
-    await until(lambda: len(replicas.b.platform.attention.jobs) == 3)
+    await until(lambda: len(replicas.b.services.watchers.jobs) == 3)
     await replicas.polled(replicas.b)
     # Each watcher looks where to begin, reads, and reads again when it is first heard of the job.
     await until(lambda: aws.counts.calls["GetItem"] == 9)

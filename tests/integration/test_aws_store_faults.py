@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
+from airunner.aws.calls import Aws
 from airunner.domain.errors import FailedPrecondition
 from airunner.domain.job import JobState
 from airunner.domain.retry import RetryPolicy
-from airunner.stores.aws.connection import Aws
 from airunner.stores.aws.store import AwsStore
-from airunner.stores.base import Demand
-from airunner.testing.aws.faults import Fault, Kind
-from airunner.testing.aws.strict import StrictAws, StrictProxy
+from airunner.stores.records import Demand
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
-from airunner.testing.conformance.backend import QUEUE, Api
-from airunner.testing.factories import make_batch, make_platform, make_request, make_success
+from airunner.testing.conformance.stores.backend import QUEUE, Api
+from airunner.testing.factories import make_batch, make_request, make_services, make_success
+from tests.doubles.aws.faults import Fault, FaultKind
+from tests.doubles.aws.strict import StrictAws, StrictProxy
 from tests.support.aws import client
 from tests.support.aws_stores import make_resources, make_store, options_of
 
@@ -53,9 +53,9 @@ class Pair:
     async def add(self, count: int = 1) -> list[str]:
         """Let the other replica add jobs, to the last call of it."""
         added = await self.other.enqueue_many(count)
-        other = self.other.platform.store
+        other = self.other.services.store
         assert isinstance(other, AwsStore)
-        await other._follow_ups.finish()
+        await other._background_tasks.finish()
         return added
 
 
@@ -64,17 +64,17 @@ async def pair(aws: StrictProxy, strict_aws: StrictAws, aws_env: str) -> AsyncIt
     clock, layout = ManualClock(), await make_resources(aws.url, aws_env)
     async with strict_aws.proxy() as well:
         stores = [make_store(proxy.url, layout, clock) for proxy in (aws, well)]
-        async with make_platform(stores[0], clock) as first, make_platform(stores[1], clock) as second:
+        async with make_services(stores[0], clock) as first, make_services(stores[1], clock) as second:
             apis = [
-                Api(jobs=platform.jobs, events=platform.events, clock=clock, platform=platform)
-                for platform in (first, second)
+                Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
+                for services in (first, second)
             ]
             yield Pair(aws, stores[0], *apis)
 
 
 async def test_an_extension_that_is_late_does_not_hide_what_was_released(pair: Pair) -> None:
     await pair.add()
-    pair.aws.faults.next("ChangeMessageVisibilityBatch", Kind.DELAY)
+    pair.aws.faults.next("ChangeMessageVisibilityBatch", FaultKind.DELAY)
     (held,) = await pair.api.dequeue()
     await until(lambda: pair.aws.counts.calls["ChangeMessageVisibilityBatch"] == 1)
     releasing = asyncio.create_task(pair.api.release(held))
@@ -82,7 +82,7 @@ async def test_an_extension_that_is_late_does_not_hide_what_was_released(pair: P
         await asyncio.sleep(0)
     pair.aws.faults.release()
     await releasing
-    await pair.store._follow_ups.finish()
+    await pair.store._background_tasks.finish()
     (again,) = await pair.other.dequeue()
     assert again.job.attempt == 2
 
@@ -90,7 +90,7 @@ async def test_an_extension_that_is_late_does_not_hide_what_was_released(pair: P
 async def test_jobs_that_were_claimed_are_handed_out_though_another_claim_failed(pair: Pair) -> None:
     added = await pair.add(3)
     # All but the last try of each, and the last one of one.
-    pair.aws.faults.next("UpdateItem", Kind.THROTTLE, times=3 * (ALL_TRIES - 1) + 1)
+    pair.aws.faults.next("UpdateItem", FaultKind.THROTTLE, times=3 * (ALL_TRIES - 1) + 1)
     held = await pair.api.dequeue(max_jobs=3)
     running = {job_id for job_id in added if (await pair.other.jobs.get_job(job_id)).attempt}
     assert {one.job.job_id for one in held} == running
@@ -112,7 +112,7 @@ async def test_who_comes_back_at_once_is_served_again(pair: Pair) -> None:
 
 async def test_what_is_being_claimed_at_the_close_is_still_answered(pair: Pair) -> None:
     demand = Demand(queues=(QUEUE,), max_jobs=1, visibility_seconds=60)
-    pair.aws.faults.next("UpdateItem", Kind.DELAY)
+    pair.aws.faults.next("UpdateItem", FaultKind.DELAY)
     claim = asyncio.create_task(pair.store.dequeue_jobs(demand))
     (job_id,) = await pair.add()
     await until(lambda: pair.aws.counts.calls["UpdateItem"] == 1, limit_seconds=20)
@@ -136,7 +136,7 @@ async def test_the_end_that_loses_does_not_write_over_the_result_of_the_other(pa
 
 
 async def test_a_wait_goes_on_through_receives_that_find_nothing(pair: Pair) -> None:
-    pair.aws.faults.next("ReceiveMessage", Kind.FALSE_EMPTY, times=3)
+    pair.aws.faults.next("ReceiveMessage", FaultKind.FALSE_EMPTY, times=3)
     (job_id,) = await pair.add()
     (held,) = await pair.api.dequeue(wait_seconds=20)
     assert held.job.job_id == job_id
@@ -145,7 +145,7 @@ async def test_a_wait_goes_on_through_receives_that_find_nothing(pair: Pair) -> 
 
 async def test_upkeep_by_an_index_that_is_behind_harms_nothing(pair: Pair) -> None:
     held = await pair.api.new_claim()
-    pair.aws.faults.add(Fault(kind=Kind.INDEX_LAG))
+    pair.aws.faults.add(Fault(kind=FaultKind.INDEX_LAG))
     await pair.api.lapse(60)
     (again,) = await pair.api.dequeue()
     await pair.api.lapse(30)
@@ -161,8 +161,8 @@ async def test_upkeep_by_an_index_that_is_behind_harms_nothing(pair: Pair) -> No
 
 
 async def test_a_job_that_the_index_does_not_show_yet_is_looked_at_once_it_does(pair: Pair) -> None:
-    pair.aws.faults.add(Fault(kind=Kind.INDEX_LAG))
-    pair.aws.faults.next("SendMessage", Kind.THROTTLE, times=ALL_TRIES)
+    pair.aws.faults.add(Fault(kind=FaultKind.INDEX_LAG))
+    pair.aws.faults.next("SendMessage", FaultKind.THROTTLE, times=ALL_TRIES)
     job_id = await pair.api.enqueue()
     await pair.api.lapse(0)
     assert await pair.api.dequeue() == []
@@ -175,10 +175,10 @@ async def test_a_request_that_is_made_again_while_its_job_is_purged_makes_anothe
     request = make_request()
     await pair.other.complete(await pair.other.new_claim(request))
     pair.api.clock.advance(8 * 24 * 3600)
-    pair.aws.faults.next("GetItem", Kind.DELAY)
+    pair.aws.faults.next("GetItem", FaultKind.DELAY)
     again = asyncio.create_task(pair.api.enqueue(request))
     await until(lambda: pair.aws.counts.calls["GetItem"] == 1, limit_seconds=20)
-    await pair.other.platform.maintenance.run_once()
+    await pair.other.services.maintenance.run_once()
     pair.aws.faults.release()
     assert (await pair.other.jobs.get_job(await again)).state is JobState.SCHEDULED
 
@@ -187,18 +187,18 @@ async def test_what_the_tables_leave_undone_is_done_after_pauses(aws: StrictProx
     pauses, clock = PausesNoted(), ManualClock()
     layout = await make_resources(aws.url, aws_env)
     connection = Aws(options_of(aws.url), clock=pauses, policy=EXACT)
-    async with make_platform(AwsStore(connection, layout, clock, glance_seconds=0), clock) as platform:
-        api = Api(jobs=platform.jobs, events=platform.events, clock=clock, platform=platform)
+    async with make_services(AwsStore(connection, layout, clock, short_poll_seconds=0), clock) as services:
+        api = Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
         await api.enqueue_many(5)
         aws.counts.reset()
-        aws.faults.next("BatchGetItem", Kind.UNPROCESSED, times=2)
+        aws.faults.next("BatchGetItem", FaultKind.UNPROCESSED, times=2)
         held = await api.dequeue(max_jobs=5)
         assert len(held) == 5
         assert pauses.taken == [0.05, 0.1][: aws.counts.calls["BatchGetItem"] - 1] != []
         await api.publish(held[0], *(make_batch(first, first) for first in range(1, 21)))
         await api.complete(held[0])
         pauses.taken.clear()
-        aws.faults.next("BatchWriteItem", Kind.UNPROCESSED, times=2)
+        aws.faults.next("BatchWriteItem", FaultKind.UNPROCESSED, times=2)
         await api.advance(8 * 24 * 3600)
         assert pauses.taken == [0.05, 0.1][: aws.counts.calls["BatchWriteItem"] - 1] != []
     async with client("dynamodb", aws.url) as dynamodb:
@@ -217,11 +217,11 @@ async def test_a_pass_goes_round_all_shards_from_one_of_its_own(aws: StrictProxy
 
     clock = ManualClock()
     layout = replace(await make_resources(aws.url, aws_env), listing_shards=4)
-    store = AwsStore(Overheard(options_of(aws.url)), layout, clock, glance_seconds=0)
-    async with make_platform(store, clock) as platform:
+    store = AwsStore(Overheard(options_of(aws.url)), layout, clock, short_poll_seconds=0)
+    async with make_services(store, clock) as services:
         assert 0 <= store._reconciler._first_shard < 4
         store._reconciler._first_shard = 3
-        await platform.maintenance.run_once()
+        await services.maintenance.run_once()
     purges = [key for key in asked if key.startswith("purge#")]
     assert purges == ["purge#3", "purge#0", "purge#1", "purge#2"]
     assert f"open#{QUEUE}#3" in asked

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from aiobotocore.session import get_session
 
+from airunner.aws.calls import Aws, AwsOptions
+from airunner.aws.provision import Change, provision
 from airunner.domain.clock import SystemClock
-from airunner.stores.aws.connection import Aws, AwsOptions
 from airunner.stores.aws.layout import Layout
-from airunner.stores.aws.provision import Change, provision
-from airunner.testing.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
+from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
 from tests.support.template import PATH
 
 pytest_plugins = ("tests.support.aws",)

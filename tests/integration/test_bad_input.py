@@ -21,7 +21,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from airunner.client import Client
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.domain.job import JobParams, JobState
-from tests.integration.wire import METHODS, Answer, Mischief, Wire, method_named, path_of
+from tests.integration.wire import METHODS, HttpAnswer, Mischief, Wire, method_named, path_of
 from tests.support.processes import RunningProcess, Stack, resident_bytes
 
 JOB = "00000000-0000-4000-8000-000000000000"
@@ -68,8 +68,8 @@ def unharmed(target: Target) -> Iterator[None]:
         assert answer.status == 200
     assert target.server.exit_code is None
     assert resident_bytes(target.server.pid) < MOST_MEMORY
-    assert "Traceback" not in target.server.said()
-    assert "rpc.failed" not in target.server.said()
+    assert "Traceback" not in target.server.printed()
+    assert "rpc.failed" not in target.server.printed()
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
@@ -212,10 +212,10 @@ def test_thousands_of_wrong_requests(target: Target, requests: int) -> None:
         jobs = [client.enqueue(JobParams(command="true"), queue="fuzz").job_id for _ in range(100)]
         tokens = [held.task_token for held in client.dequeue("fuzz", max_jobs=100)]
 
-    def send(number: int) -> list[tuple[str, Answer]]:
+    def send(number: int) -> list[tuple[str, HttpAnswer]]:
         mischief, wire = Mischief(random.Random(seed + number), jobs, tokens), Wire(target.stack.port)
         try:
-            return [misbehave(wire, mischief, number + place) for place in range(requests // 4)]
+            return [misbehave(wire, mischief, number + index) for index in range(requests // 4)]
         finally:
             wire.close()
 
@@ -228,19 +228,19 @@ def test_thousands_of_wrong_requests(target: Target, requests: int) -> None:
     assert_a_normal_job_runs(target)
 
 
-def misbehave(wire: Wire, mischief: Mischief, place: int) -> tuple[str, Answer]:
-    method = METHODS[place % len(METHODS)]
+def misbehave(wire: Wire, mischief: Mischief, index: int) -> tuple[str, HttpAnswer]:
+    method = METHODS[index % len(METHODS)]
     message, encoding = mischief.request(method)
     return method.name, wire.call(method, message, encoding=encoding)
 
 
-def is_proper(answer: Answer, folder: Path) -> bool:
+def is_proper(answer: HttpAnswer, folder: Path) -> bool:
     known = answer.code in KNOWN_CODES or (answer.code == "" and answer.status == 200)
     told = LEAKS.search(answer.text) or str(folder) in answer.text or b"internal" in answer.body
     return known and not told
 
 
-def assert_refused(answer: Answer, code: str) -> None:
+def assert_refused(answer: HttpAnswer, code: str) -> None:
     assert answer.code == code, answer
     assert not LEAKS.search(answer.text), answer
 

@@ -18,12 +18,12 @@ import trustme
 from airunner.domain.errors import AttemptSuperseded, InvalidArgument, Unavailable
 from airunner.domain.event import Output, ProcessStart, StreamType
 from airunner.domain.job import JobParams, JobState, Outcome
-from airunner.stores.base import JobQuery
+from airunner.domain.requests import JobQuery
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_request
-from airunner.worker.checkout import CheckoutRules, checkout_refusal, checkout_spec
-from airunner.worker.checkout_attempt import CheckoutAttempt, time_left
-from airunner.worker.process import ProcessExit, ProcessSpec
+from airunner.worker.process.checkout import CheckoutRules, checkout_refusal, checkout_spec
+from airunner.worker.process.checkout_attempt import CheckoutAttempt, time_left
+from airunner.worker.process.process import ProcessExit, ProcessSpec
 from tests.support.processes import until_gone
 from tests.support.repositories import PATH, GitRepository
 from tests.support.workers import Bench, Log, working
@@ -80,7 +80,7 @@ async def test_without_a_command_the_checkout_is_the_job(tmp_path: Path, reposit
 
 
 @pytest.mark.parametrize(
-    ("asked", "shown"),
+    ("requested", "shown"),
     [
         ({}, "third"),
         ({"branch": "other"}, "other"),
@@ -93,7 +93,7 @@ async def test_without_a_command_the_checkout_is_the_job(tmp_path: Path, reposit
     ],
 )
 async def test_what_is_asked_for_is_checked_out(
-    tmp_path: Path, repository: GitRepository, asked: dict[str, str], shown: str
+    tmp_path: Path, repository: GitRepository, requested: dict[str, str], shown: str
 ) -> None:
     commits = {"first": repository.commit(name="first")}
     repository.git("tag", "v1")
@@ -102,11 +102,11 @@ async def test_what_is_asked_for_is_checked_out(
     repository.git("checkout", "--quiet", "main")
     repository.commit(name="second")
     repository.commit(name="third")
-    if "commit" in asked:
-        *short, name = asked["commit"].split()
-        asked = {**asked, "commit": commits[name][: 8 if short else None]}
+    if "commit" in requested:
+        *short, name = requested["commit"].split()
+        requested = {**requested, "commit": commits[name][: 8 if short else None]}
     async with working(tmp_path, checkout=FILES) as bench:
-        log = await bench.do("cat", "name.txt", repository_url=repository.url, **asked)
+        log = await bench.do("cat", "name.txt", repository_url=repository.url, **requested)
     assert log.output(StreamType.STDOUT).decode() == shown, log.output()
 
 
@@ -123,13 +123,13 @@ async def test_the_operator_says_how_much_history_comes_along(
 
 
 @pytest.mark.parametrize("command", [("touch", "../../ran"), ()])
-@pytest.mark.parametrize("asked", [{"branch": "missing"}, {"commit": "0" * 40}, {"commit": "0" * 8}])
+@pytest.mark.parametrize("requested", [{"branch": "missing"}, {"commit": "0" * 40}, {"commit": "0" * 8}])
 async def test_a_checkout_that_fails_is_the_end_and_says_so(
-    tmp_path: Path, repository: GitRepository, asked: dict[str, str], command: tuple[str, ...]
+    tmp_path: Path, repository: GitRepository, requested: dict[str, str], command: tuple[str, ...]
 ) -> None:
     repository.commit(a="x")
     async with working(tmp_path, checkout=FILES) as bench:
-        log = await bench.do(*command, repository_url=repository.url, **asked)
+        log = await bench.do(*command, repository_url=repository.url, **requested)
     assert (log.job.state, log.job.attempt) == (JobState.FAILED, 1)
     assert (log.result.outcome, log.result.exit_code) == (Outcome.FAILURE, 128)
     assert log.result.error_message == f"cannot check out {repository.url}: exited with code 128"
@@ -162,7 +162,7 @@ async def test_the_server_refuses_what_git_could_misread(tmp_path: Path) -> None
             JobParams(command="true", repository_url="https://git.example.org/a", branch="--upload-pack=id"),
             JobParams(command="true", repository_url="https://git.example.org/a", commit="--exec=x"),
         ):
-            (refused,) = await bench.platform.jobs.enqueue_jobs([make_request(params=params)])
+            (refused,) = await bench.services.jobs.enqueue_jobs([make_request(params=params)])
             assert isinstance(refused, InvalidArgument)
 
 
@@ -170,12 +170,12 @@ async def test_a_worker_checks_again_what_a_server_let_through(
     tmp_path: Path, repository: GitRepository
 ) -> None:
     marker = tmp_path / "ran"
-    asked = (
+    requested = (
         JobParams(repository_url=f"ext::touch {marker}"),
         JobParams(repository_url=repository.url, branch=f"--upload-pack=touch {marker}"),
         JobParams(repository_url=repository.url, command="pwd", working_directory="/"),
     )
-    for params in asked:
+    for params in requested:
         assert checkout_refusal(params, PATH, FILES)
     assert not marker.exists()
 
@@ -218,7 +218,7 @@ async def begin_waiting(bench: Bench, **params: Any) -> tuple[str, int]:
 async def test_cancelling_ends_a_checkout(tmp_path: Path) -> None:
     async with working(tmp_path) as bench:
         job_id, pid = await begin_waiting(bench)
-        await bench.platform.jobs.cancel_job(job_id)
+        await bench.services.jobs.cancel_job(job_id)
         log = await bench.log_of(job_id)
     assert log.result.outcome is Outcome.CANCELLED
     assert log.result.error_message == "cannot check out ssh://git.example.org/a: cancelled"
@@ -248,7 +248,7 @@ async def test_a_lost_attempt_kills_its_checkout(tmp_path: Path) -> None:
         bench.jobs.errors["update_job"] = AttemptSuperseded
         await until_gone(pid)
         await until(lambda: not list(bench.work_dir.iterdir()))
-        assert (await bench.platform.jobs.get_job(job_id)).state is JobState.RUNNING
+        assert (await bench.services.jobs.get_job(job_id)).state is JobState.RUNNING
 
 
 async def test_a_publisher_that_learns_of_the_loss_first_kills_the_checkout_too(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ async def test_no_command_begins_when_the_worker_stops_as_the_checkout_ends(
     async with working(tmp_path, checkout=FILES) as bench:
         job_id = await bench.submit("touch", str(tmp_path / "ran"), repository_url=repository.url)
         await bench.work
-        job = await bench.platform.jobs.get_job(job_id)
+        job = await bench.services.jobs.get_job(job_id)
     assert (job.state, job.attempt) == (JobState.SCHEDULED, 1)
     assert not (tmp_path / "ran").exists()
 
@@ -300,7 +300,7 @@ async def test_a_worker_that_stops_gives_the_checkout_back_with_its_output(tmp_p
         job_id, pid = await begin_waiting(bench)
         bench.worker.stop()
         await bench.work
-        job = await bench.platform.jobs.get_job(job_id)
+        job = await bench.services.jobs.get_job(job_id)
         assert (job.state, job.attempt, job.life.handed_back) == (JobState.SCHEDULED, 1, 0)
         await until_gone(pid)
 
@@ -313,12 +313,12 @@ def git_environment(url: str, **environment: str) -> dict[str, str]:
     return dict(checkout_spec(JobParams(repository_url=url), command, CheckoutRules()).environment)
 
 
-def filled_in(url: str, asked: str, **environment: str) -> str:
+def filled_in(url: str, requested: str, **environment: str) -> str:
     """What git itself would answer a server with."""
     done = subprocess.run(
         ["git", "credential", "fill"],
         env=git_environment(url, **environment),
-        input=f"url={asked}\n\n",
+        input=f"url={requested}\n\n",
         capture_output=True,
         text=True,
         check=False,
@@ -385,7 +385,7 @@ async def test_a_server_gets_the_credentials_and_nobody_else_sees_them(tmp_path:
     async with server, working(tmp_path) as bench:
         job_id = await bench.submit("true", repository_url=url, environment=talkative)
         log = await bench.log_of(job_id)
-        (listed,) = (await bench.platform.jobs.list_jobs(JobQuery())).jobs
+        (listed,) = (await bench.services.jobs.list_jobs(JobQuery())).jobs
     encoded = base64.b64encode(f"me:{TOKEN}".encode())
     assert [b"Basic " + encoded in request for request in requests] == [False, True]
     assert b"Authorization: Basic" in log.output()

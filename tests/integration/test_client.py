@@ -21,6 +21,7 @@ from airunner.client import (
     StreamRequest,
     UpdateRequest,
 )
+from airunner.domain.answers import Enqueued
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import (
     AirunnerError,
@@ -35,13 +36,13 @@ from airunner.domain.errors import (
     Unavailable,
 )
 from airunner.domain.event import Event
-from airunner.domain.job import BatchingConfig, ExecutionConfig, JobParams, JobState, Outcome
+from airunner.domain.execution import BatchingConfig, ExecutionConfig
+from airunner.domain.job import JobParams, JobState, Outcome
 from airunner.domain.retry import RetryPolicy
 from airunner.rpc.auth import mint_key
 from airunner.server.asgi import AppOptions
 from airunner.services.api import EventsApi, JobsApi
-from airunner.services.platform import Platform
-from airunner.stores.base import Enqueued
+from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.conditions import until
 from airunner.testing.factories import (
@@ -49,8 +50,8 @@ from airunner.testing.factories import (
     make_end,
     make_failure,
     make_line,
-    make_platform,
     make_request,
+    make_services,
     make_start,
     make_success,
 )
@@ -61,15 +62,15 @@ ONCE = RetryPolicy(attempts=1)
 
 
 @pytest.fixture
-async def platform() -> AsyncIterator[Platform]:
+async def services() -> AsyncIterator[Services]:
     clock = SystemClock()
-    async with make_platform(MemoryStore(clock), clock) as platform:
-        yield platform
+    async with make_services(MemoryStore(clock), clock) as services:
+        yield services
 
 
 @pytest.fixture
-async def client(platform: Platform) -> AsyncIterator[AsyncClient]:
-    async with serve(platform) as url, AsyncClient(url) as client:
+async def client(services: Services) -> AsyncIterator[AsyncClient]:
+    async with serve(services) as url, AsyncClient(url) as client:
         yield client
 
 
@@ -86,7 +87,7 @@ def test_the_client_can_stand_in_for_the_services() -> None:
     assert {jobs, events} == {client}
 
 
-async def test_a_job_travels_unchanged(client: AsyncClient, platform: Platform) -> None:
+async def test_a_job_travels_unchanged(client: AsyncClient, services: Services) -> None:
     params = JobParams(
         command="make",
         args=("-j", "8", "ä\n"),
@@ -102,7 +103,7 @@ async def test_a_job_travels_unchanged(client: AsyncClient, platform: Platform) 
     )
     made = await client.enqueue(params, queue=QUEUE, delay_seconds=60, max_attempts=5, execution=execution)
     shown = await client.get_job(made.job_id)
-    kept = await platform.jobs.get_job(made.job_id)
+    kept = await services.jobs.get_job(made.job_id)
     assert shown == replace(kept, principal="")
     assert (shown.params, shown.execution) == (params.masked(), execution)
     assert (shown.life.max_attempts, shown.life.due_at - shown.created_at) == (5, 60_000)
@@ -269,10 +270,10 @@ async def test_errors_come_back_as_their_classes(client: AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("key", "error"), [(None, Unauthenticated), ("airk_x_y", Unauthenticated), ("reader", PermissionDenied)]
 )
-async def test_api_keys(platform: Platform, key: str | None, error: type[AirunnerError]) -> None:
+async def test_api_keys(services: Services, key: str | None, error: type[AirunnerError]) -> None:
     minted = mint_key("reader", ["jobs:read"], [], 0)
-    await platform.store.add_key(minted.key)
-    async with serve(platform, AppOptions()) as url:
+    await services.store.add_key(minted.key)
+    async with serve(services, AppOptions()) as url:
         async with AsyncClient(url, api_key=minted.text if key == "reader" else key) as client:
             with pytest.raises(error):
                 await client.enqueue(JobParams(command="make"))
@@ -280,7 +281,7 @@ async def test_api_keys(platform: Platform, key: str | None, error: type[Airunne
             assert (await reader.list_jobs(JobQuery())).jobs == []
 
 
-async def test_tls_trusts_what_the_ca_file_signed(platform: Platform, tmp_path: Path) -> None:
+async def test_tls_trusts_what_the_ca_file_signed(services: Services, tmp_path: Path) -> None:
     authority, stranger = trustme.CA(), trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
     certificate = Certificate(cert_file=tmp_path / "cert.pem", key_file=tmp_path / "key.pem")
@@ -288,7 +289,7 @@ async def test_tls_trusts_what_the_ca_file_signed(platform: Platform, tmp_path: 
     issued.private_key_pem.write_to_path(certificate.key_file)
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     stranger.cert_pem.write_to_path(tmp_path / "stranger.pem")
-    async with serve(platform, certificate=certificate) as url:
+    async with serve(services, certificate=certificate) as url:
         async with AsyncClient(url, ca_file=tmp_path / "ca.pem") as client:
             assert await client.list_queues() == []
         async with AsyncClient(url, ca_file=tmp_path / "stranger.pem", retry=ONCE) as client:
@@ -296,10 +297,10 @@ async def test_tls_trusts_what_the_ca_file_signed(platform: Platform, tmp_path: 
                 await client.list_queues()
 
 
-async def test_events_may_have_servers_of_their_own(platform: Platform) -> None:
+async def test_events_may_have_servers_of_their_own(services: Services) -> None:
     async with (
-        serve(platform, AppOptions(no_auth=True, services=("jobs",))) as jobs_url,
-        serve(platform, AppOptions(no_auth=True, services=("events",))) as events_url,
+        serve(services, AppOptions(no_auth=True, services=("jobs",))) as jobs_url,
+        serve(services, AppOptions(no_auth=True, services=("events",))) as events_url,
         AsyncClient(jobs_url, events_servers=events_url) as client,
     ):
         held = await hold(client)
@@ -309,34 +310,34 @@ async def test_events_may_have_servers_of_their_own(platform: Platform) -> None:
         await stream.aclose()
 
 
-async def test_cancelling_a_waiting_dequeue(client: AsyncClient, platform: Platform) -> None:
+async def test_cancelling_a_waiting_dequeue(client: AsyncClient, services: Services) -> None:
     for _ in range(2):
         waiting = asyncio.create_task(client.dequeue(QUEUE, wait_seconds=20))
-        await until(lambda: platform.dispatcher.waiting == 1)
+        await until(lambda: services.dispatcher.waiting == 1)
         waiting.cancel()
         async with asyncio.timeout(5):
             with pytest.raises(asyncio.CancelledError):
                 await waiting
         # Until the server has seen that nobody waits, it may claim a job for them, which then has to lapse.
-        await until(lambda: platform.dispatcher.waiting == 0)
+        await until(lambda: services.dispatcher.waiting == 0)
     await client.enqueue(JobParams(command="make"), queue=QUEUE)
     (held,) = await client.dequeue(QUEUE, wait_seconds=20)
     assert held.job.attempt - held.job.life.handed_back == 1
 
 
-async def test_a_watcher_that_leaves_closes_its_stream(client: AsyncClient, platform: Platform) -> None:
+async def test_a_watcher_that_leaves_closes_its_stream(client: AsyncClient, services: Services) -> None:
     held = await hold(client)
     await client.publish_events(held.task_token, [make_line(1), make_line(2)])
     seen: list[Event] = []
     async for event in client.monitor(held.job.job_id):
         seen.append(event)
-        assert platform.attention.streams == 1
+        assert services.watchers.streams == 1
         break
     assert len(seen) == 1
-    await until(lambda: platform.attention.streams == 0)
+    await until(lambda: services.watchers.streams == 0)
     watcher = asyncio.create_task(anext(client.monitor(held.job.job_id, from_sequence=3)))
-    await until(lambda: platform.attention.streams == 1)
+    await until(lambda: services.watchers.streams == 1)
     watcher.cancel()
     with pytest.raises(asyncio.CancelledError):
         await watcher
-    await until(lambda: platform.attention.streams == 0)
+    await until(lambda: services.watchers.streams == 0)

@@ -12,10 +12,10 @@ from airunner.domain.clock import SystemClock
 from airunner.domain.errors import DeadlineExceeded, Unavailable
 from airunner.domain.job import JobParams, JobState
 from airunner.domain.retry import RetryPolicy
-from airunner.services.platform import Platform
+from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.conditions import until
-from airunner.testing.factories import make_platform
+from airunner.testing.factories import make_services
 from tests.support.faulty_proxy import faulty_proxy, unused_url
 from tests.support.serving import serve
 
@@ -25,15 +25,15 @@ IMPATIENT = RetryPolicy(first_seconds=0.001, max_seconds=0.005)
 
 
 @pytest.fixture
-async def platform() -> AsyncIterator[Platform]:
+async def services() -> AsyncIterator[Services]:
     clock = SystemClock()
-    async with make_platform(MemoryStore(clock), clock) as platform:
-        yield platform
+    async with make_services(MemoryStore(clock), clock) as services:
+        yield services
 
 
 @pytest.fixture
-async def url(platform: Platform) -> AsyncIterator[str]:
-    async with serve(platform) as url:
+async def url(services: Services) -> AsyncIterator[str]:
+    async with serve(services) as url:
         yield url
 
 
@@ -67,21 +67,21 @@ async def test_a_server_that_comes_back_within_the_time_out(url: str) -> None:
         assert [job.job_id for job in (await client.list_jobs(JobQuery())).jobs] == [made.job_id]
 
 
-async def test_a_long_poll_that_breaks_begins_anew(url: str, platform: Platform) -> None:
+async def test_a_long_poll_that_breaks_begins_anew(url: str, services: Services) -> None:
     async with faulty_proxy(url) as proxy, AsyncClient(proxy.url, retry=IMPATIENT) as client:
         made = await client.enqueue(MAKE)
         waiting = asyncio.create_task(client.wait_for_end(made.job_id))
         bell = f"job:{made.job_id}"
-        await until(lambda: bell in platform.notifier._bells)
+        await until(lambda: bell in services.notifier._bells)
         before = proxy.connections
         proxy.reset_all()
         await until(lambda: proxy.connections > before)
-        await platform.jobs.cancel_job(made.job_id)
+        await services.jobs.cancel_job(made.job_id)
         async with asyncio.timeout(30):
             assert (await waiting).state is JobState.CANCELLED
 
 
-async def test_a_dequeue_whose_answer_is_lost_is_not_repeated(url: str, platform: Platform) -> None:
+async def test_a_dequeue_whose_answer_is_lost_is_not_repeated(url: str, services: Services) -> None:
     async with (
         faulty_proxy(url) as proxy,
         AsyncClient(url) as direct,
@@ -92,15 +92,15 @@ async def test_a_dequeue_whose_answer_is_lost_is_not_repeated(url: str, platform
         with pytest.raises(Unavailable, match="lost the connection"):
             await client.dequeue(QUEUE)
         assert proxy.connections == 1
-        assert (await platform.jobs.get_job(first.job_id)).state is JobState.RUNNING
-        assert (await platform.jobs.get_job(second.job_id)).state is JobState.SCHEDULED
+        assert (await services.jobs.get_job(first.job_id)).state is JobState.RUNNING
+        assert (await services.jobs.get_job(second.job_id)).state is JobState.SCHEDULED
 
 
 async def test_a_dequeue_goes_elsewhere_when_nobody_can_have_claimed(url: str) -> None:
     async with AsyncClient([unused_url(), url]) as client:
         assert await client.dequeue(QUEUE, wait_seconds=0) == []
     clock = SystemClock()
-    async with make_platform(MemoryStore(clock), clock) as stopping, serve(stopping) as stopping_url:
+    async with make_services(MemoryStore(clock), clock) as stopping, serve(stopping) as stopping_url:
         await stopping.stop()
         async with AsyncClient([stopping_url, url]) as client:
             await client.enqueue(MAKE, queue="elsewhere")

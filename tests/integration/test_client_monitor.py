@@ -22,9 +22,9 @@ from airunner.domain.errors import InvalidArgument, NotFound, ResourceExhausted,
 from airunner.domain.event import EncodedEvent, Event, EventType, Gap, Position
 from airunner.domain.job import JobParams
 from airunner.domain.retry import RetryPolicy
-from airunner.services.platform import Platform, PlatformRules
-from airunner.stores.base import AttemptKey
+from airunner.services.composition import ServiceRules, Services
 from airunner.stores.memory import MemoryStore
+from airunner.stores.records import AttemptKey
 from airunner.testing.conditions import until
 from airunner.testing.factories import (
     NEVER_SECONDS,
@@ -33,7 +33,7 @@ from airunner.testing.factories import (
     make_end,
     make_error,
     make_line,
-    make_platform,
+    make_services,
     make_start,
     make_success,
 )
@@ -81,11 +81,11 @@ REQUESTS: dict[str, StreamOptions] = {
 
 
 @pytest.fixture
-async def platform() -> AsyncIterator[Platform]:
+async def services() -> AsyncIterator[Services]:
     clock = SystemClock()
-    rules = PlatformRules(max_streams_per_job=200, maintenance_interval_seconds=NEVER_SECONDS)
-    async with make_platform(MemoryStore(clock), clock, rules) as platform:
-        yield platform
+    rules = ServiceRules(max_streams_per_job=200, maintenance_interval_seconds=NEVER_SECONDS)
+    async with make_services(MemoryStore(clock), clock, rules) as services:
+        yield services
 
 
 async def begin(client: AsyncClient) -> tuple[str, str]:
@@ -108,22 +108,22 @@ async def two_attempts(client: AsyncClient) -> str:
     return job_id
 
 
-async def undisturbed(platform: Platform, request: StreamRequest) -> list[Event]:
-    return [event async for event in platform.events.stream_events(request)]
+async def undisturbed(services: Services, request: StreamRequest) -> list[Event]:
+    return [event async for event in services.events.stream_events(request)]
 
 
 @pytest.mark.parametrize("options", REQUESTS.values(), ids=REQUESTS.keys())
-async def test_resets_at_random_points_change_nothing(platform: Platform, options: StreamOptions) -> None:
+async def test_resets_at_random_points_change_nothing(services: Services, options: StreamOptions) -> None:
     draw = random.Random(repr(options))
     async with (
-        serve(platform) as url,
+        serve(services) as url,
         faulty_proxy(url) as one,
         faulty_proxy(url) as two,
         AsyncClient(url) as direct,
         AsyncClient([one.url, two.url], retry=IMPATIENT) as client,
     ):
         request = StreamRequest(job_id=await two_attempts(direct), **options)
-        expected = await undisturbed(platform, request)
+        expected = await undisturbed(services, request)
         for _ in range(5):
             one.answer_limit = two.answer_limit = lambda: draw.randrange(1, 3000)
             seen = [event async for event in client.monitor(request)]
@@ -133,10 +133,10 @@ async def test_resets_at_random_points_change_nothing(platform: Platform, option
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_live_job_is_followed_through_resets(platform: Platform, seed: int) -> None:
+async def test_a_live_job_is_followed_through_resets(services: Services, seed: int) -> None:
     draw = random.Random(seed)
     async with (
-        serve(platform) as url,
+        serve(services) as url,
         faulty_proxy(url) as proxy,
         AsyncClient(url) as direct,
         AsyncClient(proxy.url, retry=IMPATIENT) as client,
@@ -161,13 +161,13 @@ async def test_a_live_job_is_followed_through_resets(platform: Platform, seed: i
         assert proxy.connections > 1
 
 
-async def test_the_current_attempt_is_settled_at_the_call(platform: Platform) -> None:
+async def test_the_current_attempt_is_settled_at_the_call(services: Services) -> None:
     """The position asked for is beyond the first attempt; the second one is shown from its beginning."""
-    async with serve(platform) as url, AsyncClient(url) as client:
+    async with serve(services) as url, AsyncClient(url) as client:
         job_id, token = await begin(client)
         await client.publish_events(token, [make_line(1)])
         watching = asyncio.create_task(collect(client, StreamRequest(job_id=job_id, from_sequence=10)))
-        await until(lambda: platform.attention.streams == 1)
+        await until(lambda: services.watchers.streams == 1)
         await client.release_job(ReleaseRequest(task_token=token))
         (held,) = await client.dequeue(QUEUE)
         await client.publish_events(held.task_token, [make_batch(1, 20)])
@@ -177,8 +177,8 @@ async def test_the_current_attempt_is_settled_at_the_call(platform: Platform) ->
         ]
 
 
-async def test_every_cursor_resumes_after_its_event(platform: Platform) -> None:
-    async with serve(platform) as url, AsyncClient(url) as client:
+async def test_every_cursor_resumes_after_its_event(services: Services) -> None:
+    async with serve(services) as url, AsyncClient(url) as client:
         job_id = await two_attempts(client)
         whole = await collect(client, StreamRequest(job_id=job_id))
         assert all(
@@ -189,8 +189,8 @@ async def test_every_cursor_resumes_after_its_event(platform: Platform) -> None:
             assert [event.cursor for event in rest] == [event.cursor for event in whole[index + 1 :]]
 
 
-async def test_a_batch_that_cannot_be_decoded_is_a_gap(platform: Platform) -> None:
-    async with serve(platform) as url, AsyncClient(url) as client:
+async def test_a_batch_that_cannot_be_decoded_is_a_gap(services: Services) -> None:
+    async with serve(services) as url, AsyncClient(url) as client:
         job_id, token = await begin(client)
         broken = EncodedEvent(
             first_sequence=1,
@@ -200,7 +200,7 @@ async def test_a_batch_that_cannot_be_decoded_is_a_gap(platform: Platform) -> No
             event_type=EventType.OUTPUT_BATCH,
             payload=b"\xff\xff",
         )
-        await platform.store.append_events(AttemptKey(job_id=job_id, attempt=1), [broken], NOON)
+        await services.store.append_events(AttemptKey(job_id=job_id, attempt=1), [broken], NOON)
         await client.publish_events(token, [make_line(51)])
         await finish(client, token)
         gap, line = await collect(client, StreamRequest(job_id=job_id, from_timestamp=NOON))
@@ -209,10 +209,10 @@ async def test_a_batch_that_cannot_be_decoded_is_a_gap(platform: Platform) -> No
         assert line.sequence == 51
 
 
-async def test_silence_is_a_broken_connection(platform: Platform) -> None:
+async def test_silence_is_a_broken_connection(services: Services) -> None:
     states: list[tuple[ConnectionState, str]] = []
     async with (
-        serve(platform) as url,
+        serve(services) as url,
         faulty_proxy(url) as mute,
         faulty_proxy(url) as well,
         AsyncClient(url) as direct,
@@ -237,16 +237,16 @@ async def test_silence_is_a_broken_connection(platform: Platform) -> None:
     assert "silent" in states[1][1]
 
 
-async def test_the_watch_is_given_up_in_time(platform: Platform) -> None:
+async def test_the_watch_is_given_up_in_time(services: Services) -> None:
     async with AsyncClient(unused_url(), retry=IMPATIENT) as client:
         with pytest.raises(Unavailable, match="cannot connect"):
             await anext(client.monitor("0" * 32, give_up_seconds=0.05))
 
 
-async def test_the_watch_is_given_up_after_enough_tries(platform: Platform) -> None:
+async def test_the_watch_is_given_up_after_enough_tries(services: Services) -> None:
     three = RetryPolicy(attempts=3, max_seconds=0.01)
     async with (
-        serve(platform) as url,
+        serve(services) as url,
         faulty_proxy(url) as proxy,
         AsyncClient(url) as direct,
         AsyncClient(proxy.url, retry=three) as client,
@@ -264,8 +264,8 @@ async def test_the_watch_is_given_up_after_enough_tries(platform: Platform) -> N
         assert proxy.connections - before == 2
 
 
-async def test_refusals_are_raised(platform: Platform) -> None:
-    async with serve(platform) as url, AsyncClient(url) as client:
+async def test_refusals_are_raised(services: Services) -> None:
+    async with serve(services) as url, AsyncClient(url) as client:
         with pytest.raises(NotFound):
             await anext(client.monitor("0" * 32))
         with pytest.raises(InvalidArgument):
@@ -273,26 +273,26 @@ async def test_refusals_are_raised(platform: Platform) -> None:
         with pytest.raises(InvalidArgument, match="from_sequence"):
             await anext(client.monitor("0" * 32, from_sequence=-1))
         job_id, _ = await begin(client)
-        platform.attention._max_streams = 0
+        services.watchers._max_streams = 0
         with pytest.raises(ResourceExhausted):
             await anext(client.monitor(job_id))
 
 
-async def test_a_stream_the_server_still_counts_does_not_end_the_watch(platform: Platform) -> None:
-    async with serve(platform) as url, faulty_proxy(url) as proxy, AsyncClient(url) as direct:
+async def test_a_stream_the_server_still_counts_does_not_end_the_watch(services: Services) -> None:
+    async with serve(services) as url, faulty_proxy(url) as proxy, AsyncClient(url) as direct:
         job_id, token = await begin(direct)
         await direct.publish_events(token, [make_line(1)])
         async with AsyncClient(proxy.url, retry=IMPATIENT) as client:
             stream = client.monitor(job_id)
             await anext(stream)
-            platform.attention._max_streams = 0
+            services.watchers._max_streams = 0
             proxy.reset_all()
             await direct.publish_events(token, [make_line(2)])
             following = asyncio.create_task(anext(stream))
             before = proxy.connections
             await until(lambda: proxy.connections > before)
-            await until(lambda: platform.attention.streams == 0)
-            platform.attention._max_streams = 1
+            await until(lambda: services.watchers.streams == 0)
+            services.watchers._max_streams = 1
             assert (await following).sequence == 2
             await stream.aclose()
 

@@ -17,7 +17,7 @@ import pytest
 from airunner.client import AsyncClient, Client, CompleteRequest, StreamRequest
 from airunner.domain.errors import InvalidArgument, NotFound
 from airunner.domain.job import JobParams, JobState
-from airunner.services.platform import Platform
+from airunner.services.composition import Services
 from airunner.testing.factories import make_batch, make_end, make_success
 from tests.support.serving import serve_in_thread
 
@@ -34,13 +34,13 @@ print(next(events).sequence)
 
 
 @pytest.fixture
-def server() -> Iterator[tuple[str, Platform]]:
+def server() -> Iterator[tuple[str, Services]]:
     with serve_in_thread() as server:
         yield server
 
 
 @pytest.fixture
-def client(server: tuple[str, Platform]) -> Iterator[Client]:
+def client(server: tuple[str, Services]) -> Iterator[Client]:
     with Client(server[0]) as client:
         yield client
 
@@ -79,16 +79,16 @@ def test_errors_are_raised_to_the_caller(client: Client) -> None:
 
 
 def test_an_iterator_that_is_closed_lets_go_of_its_stream(
-    server: tuple[str, Platform], client: Client
+    server: tuple[str, Services], client: Client
 ) -> None:
     made = client.enqueue(MAKE, queue=QUEUE)
     (held,) = client.dequeue(QUEUE)
     client.publish_events(held.task_token, [make_batch(1, 50)])
     with closing(client.monitor(made.job_id)) as events:
         assert next(events).sequence == 1
-        assert server[1].attention.streams == 1
+        assert server[1].watchers.streams == 1
     # The answer to a later call comes after the server has seen the end of the stream, or soon after.
-    while server[1].attention.streams:
+    while server[1].watchers.streams:
         client.list_queues()
 
 
@@ -108,7 +108,7 @@ def test_many_threads_share_a_client(client: Client) -> None:
     assert len({job.job_id for job in made}) == 40
 
 
-def test_a_call_in_another_thread_ends_when_the_client_is_closed(server: tuple[str, Platform]) -> None:
+def test_a_call_in_another_thread_ends_when_the_client_is_closed(server: tuple[str, Services]) -> None:
     client = Client(server[0])
     done = threading.Event()
     failures: list[BaseException] = []
@@ -132,7 +132,7 @@ def test_a_call_in_another_thread_ends_when_the_client_is_closed(server: tuple[s
 
 
 def test_an_interrupt_cancels_the_call_and_leaves_the_client_usable(
-    server: tuple[str, Platform], client: Client
+    server: tuple[str, Services], client: Client
 ) -> None:
     done = threading.Event()
 
@@ -154,14 +154,14 @@ def test_an_interrupt_cancels_the_call_and_leaves_the_client_usable(
     assert held.job.job_id == made.job_id
 
 
-def test_an_interrupted_iterator_can_be_closed(server: tuple[str, Platform], client: Client) -> None:
+def test_an_interrupted_iterator_can_be_closed(server: tuple[str, Services], client: Client) -> None:
     made = client.enqueue(MAKE, queue=QUEUE)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    attention = server[1].attention
+    watchers = server[1].watchers
 
     def interrupt() -> None:
         with Client(server[0]) as other:
-            while not attention.streams:
+            while not watchers.streams:
                 other.list_queues()
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
@@ -171,11 +171,11 @@ def test_an_interrupted_iterator_can_be_closed(server: tuple[str, Platform], cli
             next(events)
     finally:
         signal.signal(signal.SIGINT, before)
-    while attention.streams:
+    while watchers.streams:
         client.list_queues()
 
 
-def test_a_program_that_closes_nothing_still_ends(server: tuple[str, Platform], client: Client) -> None:
+def test_a_program_that_closes_nothing_still_ends(server: tuple[str, Services], client: Client) -> None:
     made = client.enqueue(MAKE, queue=QUEUE)
     (held,) = client.dequeue(QUEUE)
     client.publish_events(held.task_token, [make_batch(1, 50)])

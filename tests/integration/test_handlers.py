@@ -15,9 +15,9 @@ from typing import Any
 
 from airunner.domain.event import ProcessEnd, ProcessStart, Progress, StreamType
 from airunner.domain.job import JobState, Outcome
+from airunner.domain.requests import DequeueRequest, StreamRequest
 from airunner.handlers import Context, PermanentFailure
 from airunner.handlers.registry import Registry
-from airunner.services.api import DequeueRequest, StreamRequest
 from airunner.testing.conditions import until
 from tests.support.workers import working
 
@@ -144,7 +144,7 @@ async def test_odd_ends_are_failures_of_that_job_alone(tmp_path: Path) -> None:
 async def test_cancelling_reaches_both_kinds(tmp_path: Path) -> None:
     ended = []
 
-    def patient(ctx: Context) -> None:
+    def waiting(ctx: Context) -> None:
         print("waiting")
         ctx.wait(60)
         ended.append(ctx.cancelled)
@@ -156,11 +156,11 @@ async def test_cancelling_reaches_both_kinds(tmp_path: Path) -> None:
         finally:
             print("cleaned up")
 
-    async with working(tmp_path, handlers=registry(patient, sleeper), concurrency=2) as bench:
-        for name, last in (("patient", b"waiting\n"), ("sleeper", b"waiting\ncleaned up\n")):
+    async with working(tmp_path, handlers=registry(waiting, sleeper), concurrency=2) as bench:
+        for name, last in (("waiting", b"waiting\n"), ("sleeper", b"waiting\ncleaned up\n")):
             job_id = await bench.submit(handler=name)
             await bench.first_output(job_id)
-            await bench.platform.jobs.cancel_job(job_id)
+            await bench.services.jobs.cancel_job(job_id)
             log = await bench.log_of(job_id)
             assert (log.job.state, log.result.outcome) == (JobState.CANCELLED, Outcome.CANCELLED)
             assert log.output() == last
@@ -204,19 +204,19 @@ async def test_a_lost_attempt_is_forgotten_and_keeps_its_slot_until_it_returns(t
         job_id = await bench.submit(handler="deaf")
         await until(lambda: bench.jobs.made["dequeue_jobs"] > 0)
         bench.jobs.errors["update_job"] = lambda: OSError("cut off")
-        (taken,) = await bench.platform.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=20))
+        (taken,) = await bench.services.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=20))
         assert taken.job.attempt == 2
         bench.jobs.errors.clear()
         assert await asyncio.to_thread(told.wait, 30)
         other = await bench.submit(handler="deaf")
-        assert (await bench.platform.jobs.get_job(other)).state is JobState.SCHEDULED
+        assert (await bench.services.jobs.get_job(other)).state is JobState.SCHEDULED
         go.set()
         # The second job's first attempt waits for its own cancellation.
         await until_running(bench, other)
-        await bench.platform.jobs.cancel_job(other)
+        await bench.services.jobs.cancel_job(other)
         await bench.end_of(other)
         request = StreamRequest(job_id=job_id, follow=False)
-        events = [event async for event in bench.platform.events.stream_events(request)]
+        events = [event async for event in bench.services.events.stream_events(request)]
         assert [type(event.data) for event in events] == [ProcessStart]
 
 
@@ -267,12 +267,12 @@ async def test_a_worker_that_stops_gives_handlers_back(tmp_path: Path) -> None:
         await bench.first_output(job_id)
         bench.worker.stop()
         await bench.work
-        job = await bench.platform.jobs.get_job(job_id)
+        job = await bench.services.jobs.get_job(job_id)
         assert (job.state, job.attempt) == (JobState.SCHEDULED, 1)
 
 
 async def until_running(bench: Any, job_id: str) -> None:
-    while (await bench.platform.jobs.get_job(job_id)).state is not JobState.RUNNING:
+    while (await bench.services.jobs.get_job(job_id)).state is not JobState.RUNNING:
         await asyncio.sleep(0)
 
 

@@ -9,17 +9,17 @@ from collections.abc import AsyncIterator
 import pytest
 
 from airunner.client import AsyncClient
+from airunner.domain.answers import DequeuedJob, Enqueued
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import MessageTooLarge
 from airunner.domain.event import Event, Output
 from airunner.domain.job import JobParams, JobState
+from airunner.domain.requests import CompleteRequest, DequeueRequest
 from airunner.domain.retry import RetryPolicy
 from airunner.server.asgi import AppOptions
-from airunner.services.api import CompleteRequest, DequeuedJob, DequeueRequest
-from airunner.stores.base import Enqueued
 from airunner.stores.memory import MemoryStore
-from airunner.testing.conformance.backend import QUEUE
-from airunner.testing.factories import NOON, make_batch, make_platform, make_request, make_success
+from airunner.testing.conformance.stores.backend import QUEUE
+from airunner.testing.factories import NOON, make_batch, make_request, make_services, make_success
 from airunner.worker.completion import Completer
 from tests.support.serving import serve
 
@@ -33,8 +33,8 @@ async def client() -> AsyncIterator[AsyncClient]:
     """A client of a server that takes less than clients count on."""
     options, clock = AppOptions(no_auth=True, max_message_bytes=SMALL_SERVER), SystemClock()
     async with (
-        make_platform(MemoryStore(clock), clock) as platform,
-        serve(platform, options) as url,
+        make_services(MemoryStore(clock), clock) as services,
+        serve(services, options) as url,
         AsyncClient(url) as opened,
     ):
         yield opened

@@ -12,7 +12,7 @@ import pytest
 
 from airunner.domain.event import EventType, Output, StreamType
 from airunner.domain.job import Outcome, ProcessType
-from airunner.services.api import StreamRequest
+from airunner.domain.requests import StreamRequest
 from tests.support.processes import until_gone
 from tests.support.workers import Bench, working
 
@@ -39,7 +39,7 @@ ODD = {
 
 async def watch(bench: Bench, job_id: str) -> bytes:
     request = StreamRequest(job_id=job_id, event_filter=OUTPUT)
-    events = bench.platform.events.stream_events(request)
+    events = bench.services.events.stream_events(request)
     return b"".join([event.data.output async for event in events if isinstance(event.data, Output)])
 
 
@@ -73,7 +73,7 @@ async def test_output_without_newlines_is_seen_while_the_process_goes_on(tmp_pat
         job_id = await bench.submit("sh", "-c", script)
         parts = iter([b"Working", b"Working...", b"Working...\xff done"])
         expected = next(parts)
-        async for event in bench.platform.events.stream_events(
+        async for event in bench.services.events.stream_events(
             StreamRequest(job_id=job_id, event_filter=OUTPUT)
         ):
             assert isinstance(event.data, Output)
@@ -93,7 +93,7 @@ async def test_a_progress_bar_is_seen_as_it_moves(tmp_path: Path) -> None:
         job_id = await bench.submit("sh", "-c", script)
         seen = b""
         moved = 0
-        async for event in bench.platform.events.stream_events(
+        async for event in bench.services.events.stream_events(
             StreamRequest(job_id=job_id, event_filter=OUTPUT)
         ):
             assert isinstance(event.data, Output)
@@ -115,13 +115,13 @@ async def test_both_streams_without_newlines_keep_their_bytes(tmp_path: Path) ->
 async def test_what_a_grandchild_with_the_pipe_says_in_time_is_kept_and_then_it_is_ended(
     tmp_path: Path,
 ) -> None:
-    said = tmp_path / "said"
-    script = f"(echo early; while ! test -e {said}; do sleep 0.01; done; printf late; exec sleep 1000) &"
+    printed = tmp_path / "said"
+    script = f"(echo early; while ! test -e {printed}; do sleep 0.01; done; printf late; exec sleep 1000) &"
     async with working(tmp_path) as bench:
         job_id = await bench.submit("sh", "-c", f"{script} echo child $!; exit 7")
         watching = asyncio.create_task(watch(bench, job_id))
         await bench.first_output(job_id)
-        said.touch()
+        printed.touch()
         log = await bench.log_of(job_id)
         seen = await watching
     assert (log.result.outcome, log.result.exit_code) == (Outcome.FAILURE, 7)

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from airunner.client import AsyncClient
+from airunner.domain.answers import Enqueued
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import AlreadyExists, InvalidArgument
 from airunner.domain.event import EventType, ProcessStart
-from airunner.domain.job import BatchingConfig, ExecutionConfig, JobParams
-from airunner.domain.override import BatchingOverride, ExecutionOverride
-from airunner.services.api import StreamRequest
+from airunner.domain.execution import BatchingConfig, BatchingOverride, ExecutionConfig, ExecutionOverride
+from airunner.domain.job import JobParams
+from airunner.domain.requests import StreamRequest
+from airunner.services.composition import ServiceRules
 from airunner.services.jobs import JobRules
-from airunner.services.platform import PlatformRules
-from airunner.stores.base import Enqueued
 from airunner.stores.memory import MemoryStore
 from airunner.testing.conditions import until
-from airunner.testing.factories import NEVER_SECONDS, make_platform, make_request
+from airunner.testing.factories import NEVER_SECONDS, make_request, make_services
 from tests.support.serving import serve
 from tests.support.workers import Bench, working
 
@@ -45,10 +45,10 @@ SERVERS = ExecutionConfig(
 async def client() -> AsyncIterator[AsyncClient]:
     """A client of a server with settings of its own."""
     clock = SystemClock()
-    rules = PlatformRules(jobs=JobRules(execution=SERVERS), maintenance_interval_seconds=NEVER_SECONDS)
+    rules = ServiceRules(jobs=JobRules(execution=SERVERS), maintenance_interval_seconds=NEVER_SECONDS)
     async with (
-        make_platform(MemoryStore(clock), clock, rules) as platform,
-        serve(platform) as url,
+        make_services(MemoryStore(clock), clock, rules) as services,
+        serve(services) as url,
         AsyncClient(url) as client,
     ):
         yield client
@@ -141,21 +141,21 @@ async def stored_sizes(bench: Bench, job_id: str) -> list[int]:
     """How many lines each stored event of output has."""
     output = frozenset({EventType.OUTPUT_DATA})
     request = StreamRequest(job_id=job_id, follow=False, event_filter=output)
-    stored = [event async for event in bench.platform.events.stream_encoded(request) if event]
+    stored = [event async for event in bench.services.events.stream_encoded(request) if event]
     return [event.last_sequence - event.first_sequence + 1 for event in stored]
 
 
 async def submit(bench: Bench, *command: str, **batching: Any) -> str:
     override = ExecutionOverride(batching=BatchingOverride(**batching))
     params = JobParams(command=command[0], args=command[1:])
-    (made,) = await bench.platform.jobs.enqueue_jobs([make_request("q", params=params, execution=override)])
+    (made,) = await bench.services.jobs.enqueue_jobs([make_request("q", params=params, execution=override)])
     assert isinstance(made, Enqueued)
     return made.job_id
 
 
 async def test_an_adaptive_server_stays_so_where_an_override_says_nothing(tmp_path: Path) -> None:
     async with working(tmp_path, queues=("other",)) as bench:
-        job = await bench.platform.jobs.get_job(await submit(bench, "true", max_batch_size=1))
+        job = await bench.services.jobs.get_job(await submit(bench, "true", max_batch_size=1))
     assert job.execution.batching == BatchingConfig(max_batch_size=1, adaptive=True)
 
 
@@ -179,7 +179,7 @@ async def test_without_adapting_a_watched_job_keeps_its_interval(tmp_path: Path,
     script = f"cat {begin}; seq 10; cat {go_on}; seq 10"
     async with working(tmp_path) as bench:
         job_id = await submit(bench, "sh", "-c", script, flush_interval_seconds=3600, adaptive=adaptive)
-        watching = bench.platform.events.stream_events(StreamRequest(job_id=job_id))
+        watching = bench.services.events.stream_events(StreamRequest(job_id=job_id))
         async with aclosing(watching):
             start = (await anext(watching)).data
             assert isinstance(start, ProcessStart)
@@ -187,11 +187,11 @@ async def test_without_adapting_a_watched_job_keeps_its_interval(tmp_path: Path,
             begin.write_bytes(b"")
             with go_on.open("wb"):  # opens when the process has printed its first lines and waits here
                 await until(lambda: unread_bytes(start.pid) == 0)
-                read_at = bench.platform.clock.now()
+                read_at = bench.services.clock.now()
                 # An adaptive one publishes after 100 ms.
                 await until(
                     lambda: (
-                        bench.events.made["publish_events"] > 1 or bench.platform.clock.now() > read_at + 500
+                        bench.events.made["publish_events"] > 1 or bench.services.clock.now() > read_at + 500
                     )
                 )
             await bench.end_of(job_id)

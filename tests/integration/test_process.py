@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airunner.domain.clock import SystemClock
-from airunner.worker.lines import MAX_LINE_BYTES
-from airunner.worker.process import CouldNotStart, Process, ProcessSpec
+from airunner.domain.lines import MAX_LINE_BYTES
+from airunner.worker.process.process import CouldNotStart, Process, ProcessSpec
 from tests.support.child_processes import (
     PATH,
     Received,

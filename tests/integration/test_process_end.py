@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from airunner.testing.clock import ManualClock
-from airunner.worker.process import ProcessExit, Stop
+from airunner.worker.process.process import ProcessExit, Stop
 from tests.support.child_processes import finish, nothing_left_behind, on_both_loops, start, wait_until_gone
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
@@ -212,7 +212,7 @@ async def test_the_exit_is_noticed_where_pidfd_is_unknown(monkeypatch: pytest.Mo
 PARENT = """
 import asyncio
 from airunner.domain.clock import SystemClock
-from airunner.worker.process import Process, ProcessSpec
+from airunner.worker.process.process import Process, ProcessSpec
 
 async def main():
     spec = ProcessSpec(command="/bin/sleep", args=("1000",), environment={})

@@ -16,7 +16,7 @@ from airunner.domain.clock import SystemClock
 from airunner.domain.retry import RetryPolicy
 from airunner.stores.memory import MemoryStore
 from airunner.testing.conditions import until
-from airunner.testing.factories import make_platform
+from airunner.testing.factories import make_services
 from tests.support.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.support.keyed_server import PRINTER, KeyedServer, keyed_server
 from tests.support.printed_job import PrintedJob, Seen
@@ -93,21 +93,21 @@ async def test_a_stream_that_broke_unseen_does_not_keep_its_own_watcher_out(
     """The server still counts the first stream when the second asks; nothing of the first had come."""
     clock = SystemClock()
     async with (
-        make_platform(MemoryStore(clock), clock) as platform,
-        serve(platform) as url,
+        make_services(MemoryStore(clock), clock) as services,
+        serve(services) as url,
         faulty_proxy(url) as proxy,
         AsyncClient(url) as direct,
         AsyncClient(proxy.url, retry=RetryPolicy(first_seconds=0.001)) as client,
     ):
         job = await PrintedJob.begin(direct)
         await job.print_batch(lines=1)
-        limits, watch = iter((1, 0, 1)), platform.attention.watch
+        limits, watch = iter((1, 0, 1)), services.watchers.watch
 
         def limited(principal: str, job_id: str) -> AbstractContextManager[None]:
-            platform.attention._max_streams = next(limits)
+            services.watchers._max_streams = next(limits)
             return watch(principal, job_id)
 
-        monkeypatch.setattr(platform.attention, "watch", limited)
+        monkeypatch.setattr(services.watchers, "watch", limited)
         answer_limits = iter((0,))
         proxy.answer_limit = lambda: next(answer_limits, None)
         stream = client.monitor(job.job_id)

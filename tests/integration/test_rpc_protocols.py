@@ -15,9 +15,9 @@ from airunner.codec.events import event_to_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.gen.job.v1.job_connect import JobEventsServiceClient, JobServiceClient
 from airunner.domain.clock import SystemClock
-from airunner.services.platform import Platform
+from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
-from airunner.testing.factories import make_batch, make_end, make_platform, make_start
+from airunner.testing.factories import make_batch, make_end, make_services, make_start
 from tests.support.serving import serve
 
 PROTOCOLS = {
@@ -28,15 +28,15 @@ PROTOCOLS = {
 
 
 @pytest.fixture
-async def platform() -> AsyncIterator[Platform]:
+async def services() -> AsyncIterator[Services]:
     clock = SystemClock()
-    async with make_platform(MemoryStore(clock), clock) as opened:
+    async with make_services(MemoryStore(clock), clock) as opened:
         yield opened
 
 
 @pytest.fixture
-async def url(platform: Platform) -> AsyncIterator[str]:
-    async with serve(platform) as address:
+async def url(services: Services) -> AsyncIterator[str]:
+    async with serve(services) as address:
         yield address
 
 

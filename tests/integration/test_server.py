@@ -15,17 +15,17 @@ from airunner.codec.gen.job.v1.job_connect import JobEventsServiceClient, JobSer
 from airunner.domain.clock import SystemClock
 from airunner.server.asgi import AppOptions
 from airunner.server.guard import is_loopback
-from airunner.services.platform import Platform
+from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.conditions import until
-from airunner.testing.factories import make_platform
+from airunner.testing.factories import make_services
 from tests.support.serving import serve
 
 
 @pytest.fixture
-async def platform() -> AsyncIterator[Platform]:
+async def services() -> AsyncIterator[Services]:
     clock = SystemClock()
-    async with make_platform(MemoryStore(clock), clock) as opened:
+    async with make_services(MemoryStore(clock), clock) as opened:
         yield opened
 
 
@@ -43,9 +43,9 @@ async def platform() -> AsyncIterator[Platform]:
     ],
 )
 async def test_without_auth_only_this_machine_may_call(
-    platform: Platform, headers: dict[str, str], status: int
+    services: Services, headers: dict[str, str], status: int
 ) -> None:
-    async with serve(platform) as url:
+    async with serve(services) as url:
         assert (await HttpClient().get(f"{url}/healthz", headers=headers)).status == status
 
 
@@ -57,30 +57,30 @@ def test_what_counts_as_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
 
-async def test_services_can_be_served_apart(platform: Platform) -> None:
-    async with serve(platform, AppOptions(no_auth=True, services=["events"])) as url:
+async def test_services_can_be_served_apart(services: Services) -> None:
+    async with serve(services, AppOptions(no_auth=True, services=["events"])) as url:
         with pytest.raises(ConnectError, match=r"404|Not Found|unimplemented"):
             await JobServiceClient(url).list_queues(pb.ListQueuesRequest())
         with pytest.raises(ConnectError, match="no such job"):
             await _watch(JobEventsServiceClient(url), str(uuid.uuid4()))
 
 
-async def test_a_client_that_vanishes_while_it_waits_costs_nothing(platform: Platform) -> None:
-    async with serve(platform) as url:
+async def test_a_client_that_vanishes_while_it_waits_costs_nothing(services: Services) -> None:
+    async with serve(services) as url:
         jobs = JobServiceClient(url)
         for call in (_wait_unary, _wait_stream):
             vanishing = asyncio.create_task(call(JobServiceClient(url)))
-            await until(lambda: platform.dispatcher.waiting == 1)
+            await until(lambda: services.dispatcher.waiting == 1)
             vanishing.cancel()
             await asyncio.wait([vanishing])
-            await until(lambda: platform.dispatcher.waiting == 0)
+            await until(lambda: services.dispatcher.waiting == 0)
         await jobs.enqueue_job(_enqueue())
         taken = (await jobs.dequeue_jobs(pb.DequeueJobsRequest(queue="builds"))).jobs[0].job
         assert (taken.attempt, taken.handed_back) == (1, 0)
 
 
-async def test_shutdown_ends_long_polls_and_streams_at_once(platform: Platform) -> None:
-    async with serve(platform) as url:
+async def test_shutdown_ends_long_polls_and_streams_at_once(services: Services) -> None:
+    async with serve(services) as url:
         jobs = JobServiceClient(url)
         job_id = (await jobs.enqueue_job(_enqueue("other"))).job_id
         calls = [
@@ -89,8 +89,8 @@ async def test_shutdown_ends_long_polls_and_streams_at_once(platform: Platform) 
             asyncio.create_task(_watch(JobEventsServiceClient(url), job_id)),
             asyncio.create_task(_await_end(jobs, job_id)),
         ]
-        await until(lambda: platform.dispatcher.waiting == 2 and platform.attention.watched(job_id))
-        await platform.stop()
+        await until(lambda: services.dispatcher.waiting == 2 and services.watchers.watched(job_id))
+        await services.stop()
         async with asyncio.timeout(10):
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
         assert all("shutting down" in str(outcome) for outcome in outcomes), outcomes

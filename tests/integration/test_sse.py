@@ -11,17 +11,17 @@ import pytest
 from pyqwest import Client as HttpClient
 
 from airunner.domain.clock import SystemClock
+from airunner.domain.requests import CompleteRequest, DequeueRequest
 from airunner.rpc.auth import Scope, mint_key
 from airunner.server.asgi import AppOptions
-from airunner.services.api import CompleteRequest, DequeueRequest
-from airunner.services.platform import Platform
+from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.conditions import until
 from airunner.testing.factories import (
     make_batch,
     make_end,
-    make_platform,
     make_request,
+    make_services,
     make_start,
     make_success,
 )
@@ -31,15 +31,15 @@ MESSAGE = re.compile(r"id: (.*)\nevent: (.*)\ndata: (.*)\n\n")
 
 
 @pytest.fixture
-async def platform() -> AsyncIterator[Platform]:
+async def services() -> AsyncIterator[Services]:
     clock = SystemClock()
-    async with make_platform(MemoryStore(clock), clock) as opened:
+    async with make_services(MemoryStore(clock), clock) as opened:
         yield opened
 
 
-async def test_a_finished_job_is_replayed_and_ended(platform: Platform) -> None:
-    job_id = await _finished_job(platform)
-    async with serve(platform) as url:
+async def test_a_finished_job_is_replayed_and_ended(services: Services) -> None:
+    job_id = await _finished_job(services)
+    async with serve(services) as url:
         answer = await HttpClient().get(f"{url}/v1/jobs/{job_id}/events")
     assert answer.headers["content-type"].startswith("text/event-stream")
     text = bytes(answer.content).decode()
@@ -49,9 +49,9 @@ async def test_a_finished_job_is_replayed_and_ended(platform: Platform) -> None:
     assert text.endswith("event: end\ndata: {}\n\n")
 
 
-async def test_a_reader_goes_on_after_its_last_event_id(platform: Platform) -> None:
-    job_id = await _finished_job(platform)
-    async with serve(platform) as url:
+async def test_a_reader_goes_on_after_its_last_event_id(services: Services) -> None:
+    job_id = await _finished_job(services)
+    async with serve(services) as url:
         whole = MESSAGE.findall(
             bytes((await HttpClient().get(f"{url}/v1/jobs/{job_id}/events")).content).decode()
         )
@@ -62,13 +62,13 @@ async def test_a_reader_goes_on_after_its_last_event_id(platform: Platform) -> N
             assert MESSAGE.findall(bytes(answer.content).decode()) == whole[place:]
 
 
-async def test_a_stream_is_live(platform: Platform) -> None:
-    token, job_id = await _held_job(platform)
-    async with serve(platform) as url:
+async def test_a_stream_is_live(services: Services) -> None:
+    token, job_id = await _held_job(services)
+    async with serve(services) as url:
         address = f"{url}/v1/jobs/{job_id}/events?event_type=process_end"
         reading = asyncio.create_task(HttpClient().get(address))
-        await until(lambda: platform.attention.watched(job_id))
-        await _finish(platform, token)
+        await until(lambda: services.watchers.watched(job_id))
+        await _finish(services, token)
         found = MESSAGE.findall(bytes((await reading).content).decode())
     assert [kind for _, kind, _ in found] == ["process_end"]
 
@@ -84,21 +84,21 @@ async def test_a_stream_is_live(platform: Platform) -> None:
         ("{job_id}/events?form_sequence=1", 400),
     ],
 )
-async def test_bad_requests_have_a_status_and_a_reason(platform: Platform, path: str, status: int) -> None:
-    job_id = await _finished_job(platform)
-    async with serve(platform) as url:
+async def test_bad_requests_have_a_status_and_a_reason(services: Services, path: str, status: int) -> None:
+    job_id = await _finished_job(services)
+    async with serve(services) as url:
         answer = await HttpClient().get(f"{url}/v1/jobs/{path.format(job_id=job_id)}")
     assert answer.status == status
     assert json.loads(bytes(answer.content))["message"]
 
 
-async def test_a_key_that_may_read_is_needed(platform: Platform) -> None:
-    job_id = await _finished_job(platform)
+async def test_a_key_that_may_read_is_needed(services: Services) -> None:
+    job_id = await _finished_job(services)
     statuses: dict[str, int] = {}
-    async with serve(platform, AppOptions(no_auth=False)) as url:
+    async with serve(services, AppOptions(no_auth=False)) as url:
         for scope in (Scope.READ, Scope.SUBMIT):
             minted = mint_key("ann", [scope], (), 0)
-            await platform.store.add_key(minted.key)
+            await services.store.add_key(minted.key)
             headers = {"authorization": f"Bearer {minted.text}"}
             answer = await HttpClient().get(f"{url}/v1/jobs/{job_id}/events", headers=headers)
             statuses[scope] = answer.status
@@ -106,28 +106,28 @@ async def test_a_key_that_may_read_is_needed(platform: Platform) -> None:
     assert statuses == {Scope.READ: 200, Scope.SUBMIT: 403, "nobody": 401}
 
 
-async def test_a_server_that_shuts_down_does_not_call_it_the_end(platform: Platform) -> None:
-    _, job_id = await _held_job(platform)
-    async with serve(platform) as url:
+async def test_a_server_that_shuts_down_does_not_call_it_the_end(services: Services) -> None:
+    _, job_id = await _held_job(services)
+    async with serve(services) as url:
         reading = asyncio.create_task(HttpClient().get(f"{url}/v1/jobs/{job_id}/events"))
-        await until(lambda: platform.attention.watched(job_id))
-        await platform.stop()
+        await until(lambda: services.watchers.watched(job_id))
+        await services.stop()
         assert b"event: end" not in bytes((await reading).content)
 
 
-async def _held_job(platform: Platform) -> tuple[str, str]:
-    await platform.jobs.enqueue_jobs([make_request()])
-    held = (await platform.jobs.dequeue_jobs(DequeueRequest(queue="builds", wait_seconds=0)))[0]
+async def _held_job(services: Services) -> tuple[str, str]:
+    await services.jobs.enqueue_jobs([make_request()])
+    held = (await services.jobs.dequeue_jobs(DequeueRequest(queue="builds", wait_seconds=0)))[0]
     return held.task_token, held.job.job_id
 
 
-async def _finish(platform: Platform, token: str) -> None:
+async def _finish(services: Services, token: str) -> None:
     events = [make_start(), make_batch(2, 11), make_end(12)]
     done = CompleteRequest(task_token=token, result=make_success(final_sequence=12), events=events)
-    await platform.jobs.complete_jobs([done])
+    await services.jobs.complete_jobs([done])
 
 
-async def _finished_job(platform: Platform) -> str:
-    token, job_id = await _held_job(platform)
-    await _finish(platform, token)
+async def _finished_job(services: Services) -> str:
+    token, job_id = await _held_job(services)
+    await _finish(services, token)
     return job_id

@@ -76,7 +76,7 @@ async def test_cancelling_reaches_the_process_and_keeps_its_last_output(tmp_path
     async with working(tmp_path) as bench:
         job_id = await bench.submit(*when_terminated("(print('bye'), sys.exit(7))"))
         await bench.first_output(job_id)
-        await bench.platform.jobs.cancel_job(job_id)
+        await bench.services.jobs.cancel_job(job_id)
         log = await bench.log_of(job_id)
     assert log.job.state is JobState.CANCELLED
     assert (log.result.outcome, log.result.exit_code) == (Outcome.CANCELLED, 7)
@@ -88,7 +88,7 @@ async def test_a_process_that_ignores_cancellation_is_killed_after_its_grace(tmp
     async with working(tmp_path, grace_seconds=0.2) as bench:
         job_id = await bench.submit(*when_terminated("None"))
         await bench.first_output(job_id)
-        await bench.platform.jobs.cancel_job(job_id)
+        await bench.services.jobs.cancel_job(job_id)
         log = await bench.log_of(job_id)
     assert (log.result.outcome, log.result.exit_code) == (Outcome.CANCELLED, 137)
 

@@ -10,7 +10,7 @@ import pytest
 from airunner.domain.errors import Unavailable
 from airunner.domain.event import Output, ProcessEnd, ProcessError
 from airunner.domain.job import JobState, Outcome
-from airunner.services.api import DequeueRequest, StreamRequest
+from airunner.domain.requests import DequeueRequest, StreamRequest
 from airunner.testing.conditions import until
 from tests.support.child_processes import nothing_left_behind, wait_until_gone
 from tests.support.workers import when_terminated, working
@@ -26,14 +26,14 @@ async def test_a_lost_attempt_is_killed_and_nothing_of_it_is_seen(tmp_path: Path
         bench.jobs.errors["update_job"] = Unavailable  # the heartbeats do not come through
         bench.jobs.errors["dequeue_jobs"] = Unavailable
         claim = DequeueRequest(queue="q", wait_seconds=20, worker_id="another")
-        (taken,) = await bench.platform.jobs.dequeue_jobs(claim)
+        (taken,) = await bench.services.jobs.dequeue_jobs(claim)
         assert (taken.job.job_id, taken.job.attempt) == (job_id, 2)
         os.kill(pid, 0)  # an unreachable server is no reason to kill
         del bench.jobs.errors["update_job"]
         await asyncio.to_thread(wait_until_gone, pid)
         await until(lambda: not list(bench.work_dir.iterdir()))
         assert bench.jobs.made["complete_jobs"] == bench.jobs.made["release_job"] == 0
-        job = await bench.platform.jobs.get_job(job_id)
+        job = await bench.services.jobs.get_job(job_id)
         assert (job.state, job.attempt) == (JobState.RUNNING, 2)
 
 
@@ -45,7 +45,7 @@ async def test_a_publisher_that_learns_of_the_loss_first_kills_too(tmp_path: Pat
         pid = int(await bench.first_output(job_id))
         for call in ("update_job", "dequeue_jobs"):
             bench.jobs.errors[call] = Unavailable
-        await bench.platform.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=20))
+        await bench.services.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=20))
         go.write_bytes(b"")
         await asyncio.to_thread(wait_until_gone, pid)
         assert bench.jobs.made["complete_jobs"] == bench.jobs.made["release_job"] == 0
@@ -81,7 +81,7 @@ async def test_stop_lets_jobs_finish(tmp_path: Path) -> None:
         go.write_bytes(b"")
         await bench.work
         assert (await bench.log_of(job_id)).output() == b"ready\nfinished\n"
-        assert (await bench.platform.jobs.get_job(waiting)).attempt == 0
+        assert (await bench.services.jobs.get_job(waiting)).attempt == 0
 
 
 @pytest.mark.parametrize(("max_attempts", "state"), [(2, JobState.SCHEDULED), (1, JobState.FAILED)])
@@ -94,12 +94,12 @@ async def test_what_outlasts_the_drain_is_interrupted_and_given_back_with_its_ou
         first = await bench.first_output(job_id)
         bench.worker.stop()
         await bench.work
-        job = await bench.platform.jobs.get_job(job_id)
+        job = await bench.services.jobs.get_job(job_id)
         assert job.state is state
         if job.result:
             assert job.result.outcome is Outcome.INTERRUPTED
         request = StreamRequest(job_id=job_id, follow=False)
-        events = [event async for event in bench.platform.events.stream_events(request)]
+        events = [event async for event in bench.services.events.stream_events(request)]
         kept = b"".join(event.data.output for event in events if isinstance(event.data, Output))
         assert kept == first + b"bye\n"
         assert isinstance(events[-1].data, ProcessEnd)
@@ -115,14 +115,14 @@ async def test_the_second_signal_kills_the_process(tmp_path: Path) -> None:
         bench.worker.kill()
         await bench.work
         wait_until_gone(pid)
-        assert (await bench.platform.jobs.get_job(job_id)).state is JobState.RUNNING
+        assert (await bench.services.jobs.get_job(job_id)).state is JobState.RUNNING
         assert list(bench.work_dir.iterdir()) == []
 
 
 async def test_the_second_signal_also_kills_during_the_grace_period(tmp_path: Path) -> None:
     async with working(tmp_path, drain_seconds=0, grace_seconds=1000) as bench:
         job_id = await bench.submit(*when_terminated("print('stubborn', flush=True)"))
-        stream = bench.platform.events.stream_events(StreamRequest(job_id=job_id))
+        stream = bench.services.events.stream_events(StreamRequest(job_id=job_id))
         outputs = (event.data.output async for event in stream if isinstance(event.data, Output))
         pid = int(await anext(outputs))
         bench.worker.stop()
@@ -137,7 +137,7 @@ async def test_once_ends_after_one_job(tmp_path: Path) -> None:
         job_id, second = await bench.submit("echo", "one"), await bench.submit("echo", "two")
         await bench.work
         assert (await bench.log_of(job_id)).output() == b"one\n"
-        assert (await bench.platform.jobs.get_job(second)).state is JobState.SCHEDULED
+        assert (await bench.services.jobs.get_job(second)).state is JobState.SCHEDULED
 
 
 async def test_a_failing_worker_never_shows_values_of_the_environment(

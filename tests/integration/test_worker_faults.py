@@ -18,7 +18,7 @@ from airunner.domain.event import OutputBatch
 from airunner.domain.job import JobState
 from airunner.domain.retry import RetryPolicy
 from airunner.testing.conditions import until
-from airunner.worker.spool_records import read_records
+from airunner.worker.publishing.spool_records import read_records
 from airunner.worker.worker import Worker, WorkerOptions
 from tests.support.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.support.serving import serve
@@ -33,18 +33,18 @@ PRINTED = b"".join(b"%07d %s\n" % (n, b"x" * 42) for n in range(120_000))
 class Divided:
     """One service, of which some calls go another way."""
 
-    def __init__(self, most: Any, some: Any, *names: str) -> None:
-        self._most, self._some, self._names = most, some, names
+    def __init__(self, default: Any, some: Any, *names: str) -> None:
+        self._default, self._some, self._names = default, some, names
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._some if name in self._names else self._most, name)
+        return getattr(self._some if name in self._names else self._default, name)
 
 
 @asynccontextmanager
 async def working_through_a_proxy(bench: Bench, *lossy: str) -> AsyncIterator[FaultyProxy]:
     """Run a worker over RPC; the calls named `lossy` go through a proxy."""
     async with (
-        serve(bench.platform) as url,
+        serve(bench.services) as url,
         faulty_proxy(url) as proxy,
         AsyncClient(url) as direct,
         AsyncClient(proxy.url, retry=NO_RETRY) as faulty,

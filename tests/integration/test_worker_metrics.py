@@ -8,7 +8,7 @@ from pathlib import Path
 from airunner import telemetry
 from airunner.domain.errors import InvalidArgument, Unavailable
 from airunner.domain.event import Gap
-from airunner.services.api import StreamRequest
+from airunner.domain.requests import StreamRequest
 from airunner.testing.conditions import until
 from tests.support.scraping import Change, level
 from tests.support.workers import working
@@ -73,7 +73,7 @@ async def test_events_that_a_gap_stands_for_are_counted(tmp_path: Path) -> None:
         request = StreamRequest(job_id=job_id, follow=False)
         gaps = [
             event.data.last_sequence - event.data.first_sequence + 1
-            async for event in bench.platform.events.stream_events(request)
+            async for event in bench.services.events.stream_events(request)
             if isinstance(event.data, Gap)
         ]
     assert lost() == sum(gaps) > 0

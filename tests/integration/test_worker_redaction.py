@@ -111,7 +111,7 @@ async def test_a_quiet_prompt_is_not_held_back(tmp_path: Path) -> None:
     async with working(tmp_path) as bench:
         job_id = await bench.submit("sh", "-c", "printf 'Continue? '; exec sleep 1000", **variables)
         assert await bench.first_output(job_id) == b"Continue? "
-        await bench.platform.jobs.cancel_job(job_id)
+        await bench.services.jobs.cancel_job(job_id)
         await bench.end_of(job_id)
 
 

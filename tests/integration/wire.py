@@ -26,7 +26,7 @@ _END_OF_STREAM = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpAnswer:
     """What came back: the messages, or the error."""
 
     status: int
@@ -41,14 +41,14 @@ class Wire:
     def __init__(self, port: int, timeout_seconds: float = 30) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_seconds)
 
-    def call(self, method: MethodDescriptor, message: bytes, *, encoding: str = "proto") -> Answer:
+    def call(self, method: MethodDescriptor, message: bytes, *, encoding: str = "proto") -> HttpAnswer:
         """Send a message as its method wants it; the server shall not wait long for anything."""
         streaming = method.client_streaming or method.server_streaming
         body = _ENVELOPE.pack(0, len(message)) + message if streaming else message
         kind = f"application/connect+{encoding}" if streaming else f"application/{encoding}"
         return self.post(path_of(method), body, {"content-type": kind})
 
-    def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+    def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
         said = {"connect-protocol-version": "1", "connect-timeout-ms": "150", **headers}
         try:
             self._connection.request("POST", path, body, said)
@@ -60,7 +60,7 @@ class Wire:
         except (BrokenPipeError, ConnectionResetError):
             # A server may refuse a body before it has read all of it.
             self._connection.close()
-            return Answer(status=0, code="", text="")
+            return HttpAnswer(status=0, code="", text="")
         return _answer(response, answer)
 
     def close(self) -> None:
@@ -211,13 +211,13 @@ def _events(count: int) -> list[pb.JobEvent]:
     return events
 
 
-def _answer(response: http.client.HTTPResponse, body: bytes) -> Answer:
+def _answer(response: http.client.HTTPResponse, body: bytes) -> HttpAnswer:
     said: dict[str, Any] = {}
     if response.headers.get_content_type().startswith("application/connect+"):
         said = _end_of_stream(body).get("error", {})
     elif response.status != 200 and body:
         said = json.loads(body) if body.startswith(b"{") else {"message": body.decode(errors="replace")}
-    return Answer(status=response.status, code=said.get("code", ""), text=json.dumps(said), body=body)
+    return HttpAnswer(status=response.status, code=said.get("code", ""), text=json.dumps(said), body=body)
 
 
 def _end_of_stream(body: bytes) -> dict[str, Any]:

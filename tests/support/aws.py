@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from airunner.testing.aws.dynalite import DynaliteProcess
-from airunner.testing.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorFailed, EmulatorProcess
-from airunner.testing.aws.strict import StrictAws, StrictProxy
+from tests.doubles.aws.dynalite import DynaliteProcess
+from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorFailed, EmulatorProcess
+from tests.doubles.aws.strict import StrictAws, StrictProxy
 
 if TYPE_CHECKING:
     from aiobotocore.session import AioSession

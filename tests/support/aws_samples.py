@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from airunner.testing.aws.strict import StrictProxy
+from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws import client
 
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from airunner.aws.calls import Aws, AwsOptions
+from airunner.aws.clients import OF_A_STORE
 from airunner.domain.clock import Clock
 from airunner.stores.aws import layout as shapes
-from airunner.stores.aws.clients import OF_A_STORE
-from airunner.stores.aws.connection import Aws, AwsOptions
 from airunner.stores.aws.layout import Layout
 from airunner.stores.aws.store import AwsStore
-from airunner.testing.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY
+from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY
 
 QUEUES = ("builds", "other", "one", "two", "three", "third", "high", "low")
 # Names that only occur: one queue serves them all. SQS has no room for the long one behind our prefix.
@@ -59,8 +59,8 @@ async def make_resources(
             *(aws.sqs("CreateQueue", QueueName=layout.queue_name(queue)) for queue in (*queues, "more"))
         )
         if bucket:
-            place = {"LocationConstraint": REGION}
-            await aws.s3("CreateBucket", Bucket=layout.bucket, CreateBucketConfiguration=place)
+            region = {"LocationConstraint": REGION}
+            await aws.s3("CreateBucket", Bucket=layout.bucket, CreateBucketConfiguration=region)
     urls = [answer["QueueUrl"] for answer in made]
     named = dict(zip(queues, urls, strict=False)) | dict.fromkeys(more, urls[-1])
     return replace(layout, queues=named)
@@ -72,4 +72,4 @@ def make_store(url: str, layout: Layout, clock: Clock) -> AwsStore:
         *(["streams"] if layout.streams else []),
     )
     options = replace(options_of(url), bucket=layout.bucket, clients=clients)
-    return AwsStore(Aws(options), layout, clock, glance_seconds=0)
+    return AwsStore(Aws(options), layout, clock, short_poll_seconds=0)

@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from airunner.domain.clock import SystemClock
-from airunner.worker.process import Process, ProcessExit, ProcessSpec
+from airunner.worker.process.process import Process, ProcessExit, ProcessSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator

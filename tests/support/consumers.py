@@ -29,7 +29,7 @@ class ScriptedSource:
 
     def __init__(self) -> None:
         self.ready: deque[Delivery[str]] = deque()
-        self.asked: list[int] = []
+        self.requested: list[int] = []
         self.waiting = 0
         self.withdrawn = 0
         self.too_late: list[Delivery[str]] = []
@@ -56,7 +56,7 @@ class ScriptedSource:
         self._holds.setdefault(key, asyncio.Queue()).put_nowait(hold)
 
     async def receive(self, max_deliveries: int) -> Sequence[Delivery[str]]:
-        self.asked.append(max_deliveries)
+        self.requested.append(max_deliveries)
         if self.errors:
             raise self.errors.popleft()
         self.waiting += 1
@@ -146,7 +146,7 @@ class ScriptedSprint:
 
 
 class Bench:
-    def __init__(self, *, sprint: ScriptedSprint | None = None, **options: Any) -> None:
+    def __init__(self, *, fast_path: ScriptedSprint | None = None, **options: Any) -> None:
         self.clock = ManualClock()
         self.source = ScriptedSource()
         self.gates = Gates()
@@ -156,7 +156,7 @@ class Bench:
             self.gates.handle,
             clock=self.clock,
             options=ConsumerOptions(**options),
-            sprint=sprint,
+            fast_path=fast_path,
         )
         self.work = asyncio.create_task(self.consumer.run())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airunner.testing.node_packages import NodePackageMissing, install, node_for
+from tests.doubles.node_packages import NodePackageMissing, install, node_for
 
 VERSION = "0.28.2"
 FOLDER = Path(__file__).resolve().parents[2] / ".tools" / "esbuild"

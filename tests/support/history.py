@@ -218,8 +218,8 @@ def _forgotten(history: History, last: Mapping[str, Reading]) -> Iterator[str]:
     known = defaultdict(int, history.acknowledged)
     for watch in history.watches:
         for event in watch.events:
-            place = (watch.job_id, event.attempt)
-            known[place] = max(known[place], event.last_sequence)
+            position = (watch.job_id, event.attempt)
+            known[position] = max(known[position], event.last_sequence)
     for watch in history.watches:
         if not watch.ended or watch.job_id not in last:
             continue
@@ -237,9 +237,10 @@ def _contradictions(watches: Iterable[Watch]) -> Iterator[str]:
     told: dict[tuple[str, int, int], EventData] = {}
     for watch in watches:
         for event in watch.events:
-            place = (watch.job_id, event.attempt, event.sequence)
-            if told.setdefault(place, event.data) != event.data:
-                yield f"{watch.job_id} watched by {watch.watcher}: {place[1:]} differs from what others saw"
+            position = (watch.job_id, event.attempt, event.sequence)
+            if told.setdefault(position, event.data) != event.data:
+                who = f"{watch.job_id} watched by {watch.watcher}"
+                yield f"{who}: {position[1:]} differs from what others saw"
 
 
 def _bytes(events: Iterable[Event], stream: StreamType | None = None) -> Iterator[bytes]:

@@ -54,7 +54,7 @@ class KeyedServer:
 
     def sockets(self) -> int:
         """How many sockets the server has open."""
-        return sum(place.startswith("socket:") for place in self._descriptors())
+        return sum(target.startswith("socket:") for target in self._descriptors())
 
     def descriptors(self) -> int:
         """How many descriptors of any kind the server has open."""
@@ -84,7 +84,7 @@ async def keyed_server(folder: Path, readers: Sequence[str]) -> AsyncIterator[Ke
         await process.until_said("listening on")
         yield KeyedServer(process, f"http://{listen}", keys)
     except BaseException:
-        print(process.said())  # noqa: T201  pytest shows it with the failure
+        print(process.printed())  # noqa: T201  pytest shows it with the failure
         raise
     finally:
         process.abandon()

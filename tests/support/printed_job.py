@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 from airunner.client import AsyncClient, CompleteRequest, ReleaseRequest
 from airunner.domain.clock import SystemClock
-from airunner.domain.completeness import LogProof, VerdictKind
 from airunner.domain.event import Event, Output, OutputBatch, Position, ProcessEnd
 from airunner.domain.job import JobParams, JobState
+from airunner.reading.proof import LogProof, VerdictKind
 from airunner.testing.factories import make_success
 
 QUEUE = "printing"

@@ -50,15 +50,15 @@ class RunningProcess:
         """Its exit code, negative for a signal; None while it lives."""
         return self._process.poll()
 
-    def said(self) -> str:
+    def printed(self) -> str:
         """What it has said since it was started."""
         with self.log.open("rb") as file:
             file.seek(self._seen)
             return file.read().decode(errors="replace")
 
     async def until_said(self, text: str) -> None:
-        await until(lambda: text in self.said() or self.exit_code is not None, limit_seconds=LIMIT_SECONDS)
-        assert text in self.said(), f"exit code {self.exit_code}: {self.said()}"
+        await until(lambda: text in self.printed() or self.exit_code is not None, limit_seconds=LIMIT_SECONDS)
+        assert text in self.printed(), f"exit code {self.exit_code}: {self.printed()}"
 
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -120,7 +120,7 @@ class Stack:
     def client(self) -> AsyncClient:
         return AsyncClient(self.url, timeout_seconds=LIMIT_SECONDS)
 
-    def said(self) -> str:
+    def printed(self) -> str:
         """Everything that all processes said, for a test that failed."""
         return "\n".join(f"--- {file.name}\n{file.read_text(errors='replace')}" for file in self._logs())
 
@@ -145,7 +145,7 @@ async def running_stack(folder: Path, environment: Mapping[str, str] | None = No
     try:
         yield stack
     except BaseException:
-        print(stack.said())  # noqa: T201  pytest shows it with the failure
+        print(stack.printed())  # noqa: T201  pytest shows it with the failure
         raise
     finally:
         stack.close()

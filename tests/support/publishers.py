@@ -7,25 +7,26 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from airunner.domain.answers import Published
 from airunner.domain.batching import Batcher
 from airunner.domain.event import Event, Output
+from airunner.domain.requests import DequeueRequest, StreamRequest
 from airunner.domain.retry import RetryPolicy
-from airunner.services.api import DequeueRequest, Published, StreamRequest
-from airunner.services.platform import Platform
+from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
-from airunner.testing.factories import make_platform, make_request
+from airunner.testing.factories import make_request, make_services
 from airunner.worker.attempt import Attempt
-from airunner.worker.publisher import Publisher
-from airunner.worker.spool import Spool
-from airunner.worker.unpublished import MEMORY_BYTES
+from airunner.worker.publishing.publisher import Publisher
+from airunner.worker.publishing.spool import Spool
+from airunner.worker.publishing.unpublished import MEMORY_BYTES
 
 
 class Network:
     """EventsApi over the real service: counts calls, holds them up, loses requests and answers."""
 
-    def __init__(self, platform: Platform) -> None:
-        self._platform = platform
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self.calls: list[list[Event]] = []
         self.lost_requests: deque[Exception] = deque()
         self.lost_answers: deque[Exception] = deque()
@@ -37,21 +38,21 @@ class Network:
         await self.open.wait()
         if self.lost_requests:
             raise self.lost_requests.popleft()
-        answer = await self._platform.events.publish_events(task_token, events)
+        answer = await self._services.events.publish_events(task_token, events)
         if self.lost_answers:
             raise self.lost_answers.popleft()
         return answer
 
     def stream_events(self, request: StreamRequest) -> AsyncIterator[Event]:
-        return self._platform.events.stream_events(request)
+        return self._services.events.stream_events(request)
 
 
 class Bench:
-    def __init__(self, platform: Platform, clock: ManualClock, attempt: Attempt) -> None:
-        self.platform = platform
+    def __init__(self, services: Services, clock: ManualClock, attempt: Attempt) -> None:
+        self.services = services
         self.clock = clock
         self.attempt = attempt
-        self.network = Network(platform)
+        self.network = Network(services)
         self.batcher = Batcher(attempt.job.execution.batching)
         self.cancelled = asyncio.Event()
         self.publisher = self.new_publisher()
@@ -71,7 +72,7 @@ class Bench:
 
     async def stored(self) -> list[Event]:
         request = StreamRequest(job_id=self.attempt.job.job_id, follow=False)
-        return [event async for event in self.platform.events.stream_events(request)]
+        return [event async for event in self.services.events.stream_events(request)]
 
     async def stored_output(self) -> bytes:
         return b"".join(event.data.output for event in await self.stored() if isinstance(event.data, Output))
@@ -80,10 +81,10 @@ class Bench:
 @asynccontextmanager
 async def publishing() -> AsyncIterator[Bench]:
     clock = ManualClock()
-    async with make_platform(MemoryStore(clock), clock) as platform:
-        await platform.jobs.enqueue_jobs([make_request("q")])
-        (dequeued,) = await platform.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0))
-        bench = Bench(platform, clock, Attempt(job=dequeued.job, task_token=dequeued.task_token))
+    async with make_services(MemoryStore(clock), clock) as services:
+        await services.jobs.enqueue_jobs([make_request("q")])
+        (dequeued,) = await services.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0))
+        bench = Bench(services, clock, Attempt(job=dequeued.job, task_token=dequeued.task_token))
         try:
             yield bench
         finally:

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 import uvicorn
 
 from airunner.server.asgi import AppOptions, build_app
-from airunner.services.platform import Platform
+from airunner.services.composition import Services
 from airunner.testing.conditions import until
 
 
 @asynccontextmanager
-async def serve_quickly(platform: Platform) -> AsyncIterator[str]:
+async def serve_quickly(services: Services) -> AsyncIterator[str]:
     """Serve a platform that is open already, without the loop that looks for signals ten times a second."""
     config = uvicorn.Config(
-        build_app(platform, AppOptions(no_auth=True)),
+        build_app(services, AppOptions(no_auth=True)),
         host="127.0.0.1",
         port=0,
         loop="none",
@@ -31,7 +31,7 @@ async def serve_quickly(platform: Platform) -> AsyncIterator[str]:
     try:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
-        await platform.stop()
+        await services.stop()
         for listener in server.servers:
             listener.close()
         for connection in list(server.server_state.connections):

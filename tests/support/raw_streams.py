@@ -74,9 +74,9 @@ class RawStream:
         self._socket.close()
 
     async def _until(self, mark: bytes) -> bytes:
-        while (place := self._buffer.find(mark)) < 0:
+        while (found := self._buffer.find(mark)) < 0:
             await self._fill()
-        return (await self._exactly(place + len(mark)))[:place]
+        return (await self._exactly(found + len(mark)))[:found]
 
     async def _exactly(self, size: int) -> bytes:
         while len(self._buffer) < size:

@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from airunner.telemetry.instruments import Level, Spread, Tally
+from airunner.telemetry.instruments import Counter, Gauge, Histogram
 
 LIMIT_SECONDS = 10
 
@@ -62,7 +62,7 @@ def fetch(url: str) -> str:
 class Change:
     """What instruments, which are shared by all tests of a process, counted since this was made."""
 
-    def __init__(self, instrument: Tally | Spread) -> None:
+    def __init__(self, instrument: Counter | Histogram) -> None:
         self._instrument = instrument
         self._before = self._read()
 
@@ -71,12 +71,12 @@ class Change:
         return self._read().get(values, 0) - self._before.get(values, 0)
 
     def _read(self) -> dict[tuple[str, ...], float]:
-        if isinstance(self._instrument, Tally):
+        if isinstance(self._instrument, Counter):
             return dict(self._instrument.read())
         return {values: sum(reading.bucket_counts) for values, reading in self._instrument.read_all().items()}
 
 
-def level(instrument: Level, *values: str) -> float:
+def level(instrument: Gauge, *values: str) -> float:
     return instrument.read().get(values, 0)
 
 

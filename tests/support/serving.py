@@ -13,10 +13,10 @@ import uvicorn
 from airunner.client.loop_thread import LoopThread
 from airunner.domain.clock import SystemClock
 from airunner.server.asgi import AppOptions, build_app
-from airunner.services.platform import Platform
+from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.conditions import until
-from airunner.testing.factories import make_platform
+from airunner.testing.factories import make_services
 
 OPEN = AppOptions(no_auth=True)
 
@@ -29,11 +29,11 @@ class Certificate:
 
 @asynccontextmanager
 async def serve(
-    platform: Platform, options: AppOptions = OPEN, certificate: Certificate | None = None
+    services: Services, options: AppOptions = OPEN, certificate: Certificate | None = None
 ) -> AsyncIterator[str]:
     """Serve a platform that is open already; several servers may share one, like replicas a store."""
     config = uvicorn.Config(
-        build_app(platform, options),
+        build_app(services, options),
         host="127.0.0.1",
         port=0,
         loop="none",
@@ -52,13 +52,13 @@ async def serve(
         port = server.servers[0].sockets[0].getsockname()[1]
         yield f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
     finally:
-        await platform.stop()
+        await services.stop()
         server.should_exit = True
         await serving
 
 
 @contextmanager
-def serve_in_thread() -> Iterator[tuple[str, Platform]]:
+def serve_in_thread() -> Iterator[tuple[str, Services]]:
     """Serve a platform in memory beside the test's own thread, which is free to block."""
     thread = LoopThread("test-server")
     try:
@@ -70,7 +70,7 @@ def serve_in_thread() -> Iterator[tuple[str, Platform]]:
 
 
 @asynccontextmanager
-async def _memory_server() -> AsyncIterator[tuple[str, Platform]]:
+async def _memory_server() -> AsyncIterator[tuple[str, Services]]:
     clock = SystemClock()
-    async with make_platform(MemoryStore(clock), clock) as platform, serve(platform) as url:
-        yield url, platform
+    async with make_services(MemoryStore(clock), clock) as services, serve(services) as url:
+        yield url, services

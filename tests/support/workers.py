@@ -12,14 +12,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from airunner.domain.answers import Enqueued
 from airunner.domain.clock import SystemClock
 from airunner.domain.event import Event, EventType, Output, ProcessEnd, ProcessError, StreamType
 from airunner.domain.job import Job, JobParams, Outcome
-from airunner.services.api import StreamRequest
-from airunner.services.platform import Platform
-from airunner.stores.base import Enqueued
+from airunner.domain.requests import StreamRequest
+from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
-from airunner.testing.factories import make_platform, make_request
+from airunner.testing.factories import make_request, make_services
 from airunner.worker.worker import Worker, WorkerOptions
 
 LIMIT_SECONDS = 60
@@ -57,10 +57,10 @@ class Calls:
 
 
 class Bench:
-    def __init__(self, platform: Platform, tmp_path: Path, **options: Any) -> None:
-        self.platform = platform
-        self.jobs = Calls(platform.jobs)
-        self.events = Calls(platform.events)
+    def __init__(self, services: Services, tmp_path: Path, **options: Any) -> None:
+        self.services = services
+        self.jobs = Calls(services.jobs)
+        self.events = Calls(services.events)
         self.work_dir = tmp_path / "work"
         self.work_dir.mkdir()
         defaults: dict[str, Any] = {
@@ -70,18 +70,18 @@ class Bench:
             "spool_dir": tmp_path / "spool",
         }
         options = defaults | options
-        self.worker = Worker(self.jobs, self.events, platform.clock, WorkerOptions(**options))
+        self.worker = Worker(self.jobs, self.events, services.clock, WorkerOptions(**options))
         self.work = asyncio.create_task(self.worker.run())
 
     async def submit(self, *command: str, max_attempts: int = 0, queue: str = "q", **params: Any) -> str:
         asked = JobParams(command=command[0] if command else "", args=command[1:], **params)
         request = make_request(queue, params=asked, max_attempts=max_attempts)
-        (enqueued,) = await self.platform.jobs.enqueue_jobs([request])
+        (enqueued,) = await self.services.jobs.enqueue_jobs([request])
         assert isinstance(enqueued, Enqueued), enqueued
         return enqueued.job_id
 
     async def end_of(self, job_id: str) -> Job:
-        job = await self.platform.jobs.get_job(job_id, wait_seconds=LIMIT_SECONDS)
+        job = await self.services.jobs.get_job(job_id, wait_seconds=LIMIT_SECONDS)
         assert job.state.terminal
         return job
 
@@ -91,11 +91,11 @@ class Bench:
     async def log_of(self, job_id: str) -> Log:
         job = await self.end_of(job_id)
         request = StreamRequest(job_id=job_id, follow=False)
-        return Log(job, [event async for event in self.platform.events.stream_events(request)])
+        return Log(job, [event async for event in self.services.events.stream_events(request)])
 
     async def first_output(self, job_id: str) -> bytes:
         request = StreamRequest(job_id=job_id, event_filter=frozenset({EventType.OUTPUT_DATA}))
-        async for event in self.platform.events.stream_events(request):
+        async for event in self.services.events.stream_events(request):
             if isinstance(event.data, Output):
                 return event.data.output
         raise AssertionError("the job printed nothing")
@@ -128,8 +128,8 @@ class Log:
 @asynccontextmanager
 async def working(tmp_path: Path, **options: Any) -> AsyncIterator[Bench]:
     clock = SystemClock()
-    async with asyncio.timeout(LIMIT_SECONDS), make_platform(MemoryStore(clock), clock) as platform:
-        bench = Bench(platform, tmp_path, **options)
+    async with asyncio.timeout(LIMIT_SECONDS), make_services(MemoryStore(clock), clock) as services:
+        bench = Bench(services, tmp_path, **options)
         try:
             yield bench
         finally:

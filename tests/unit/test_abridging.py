@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from airunner.domain.abridging import abridged
-from airunner.domain.job import ExecutionConfig, Job, JobParams
+from airunner.domain.execution import ExecutionConfig
+from airunner.domain.job import Job, JobParams
 from airunner.domain.lifecycle import Lifecycle
 from airunner.domain.limits import MAX_LISTED_TEXT
 from airunner.testing.factories import make_failure, make_success
@@ -27,12 +28,12 @@ JOB = Job(
 )
 
 
-def with_params(**said: Any) -> Job:
-    return replace(JOB, params=JobParams(**said))
+def with_params(**fields: Any) -> Job:
+    return replace(JOB, params=JobParams(**fields))
 
 
-def with_life(**said: Any) -> Job:
-    return replace(JOB, life=replace(JOB.life, **said))
+def with_life(**fields: Any) -> Job:
+    return replace(JOB, life=replace(JOB.life, **fields))
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,17 @@ import pytest
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
-from airunner.domain.errors import AirunnerError, InternalError, ResourceExhausted, Unavailable
-from airunner.stores.aws.connection import AwsOptions
-from airunner.stores.aws.errors import (
+from airunner.aws.calls import AwsOptions
+from airunner.aws.errors import (
+    CancellationReason,
     ConditionFailed,
+    ErrorKind,
     Failure,
-    Kind,
-    Reason,
     Refused,
     TransactionCancelled,
     read_error,
 )
+from airunner.domain.errors import AirunnerError, InternalError, ResourceExhausted, Unavailable
 
 HELD = {"job_id": {"S": "j1"}}
 
@@ -62,7 +62,7 @@ def failure_of(error: Exception) -> Failure:
     ids=repr,
 )
 def test_throttling_passes(error: Exception) -> None:
-    assert_verdict(failure_of(error), Kind.THROTTLED, ResourceExhausted, "throttled")
+    assert_verdict(failure_of(error), ErrorKind.THROTTLED, ResourceExhausted, "throttled")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_throttling_passes(error: Exception) -> None:
     ids=repr,
 )
 def test_what_is_away_comes_back(error: Exception) -> None:
-    assert_verdict(failure_of(error), Kind.AWAY, Unavailable, "error")
+    assert_verdict(failure_of(error), ErrorKind.AWAY, Unavailable, "error")
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_what_is_away_comes_back(error: Exception) -> None:
     ids=repr,
 )
 def test_time_runs_out(error: Exception) -> None:
-    assert_verdict(failure_of(error), Kind.TIMED_OUT, Unavailable, "timeout")
+    assert_verdict(failure_of(error), ErrorKind.TIMED_OUT, Unavailable, "timeout")
 
 
-def assert_verdict(failure: Failure, kind: Kind, told: type[AirunnerError], outcome: str) -> None:
+def assert_verdict(failure: Failure, kind: ErrorKind, told: type[AirunnerError], outcome: str) -> None:
     assert failure.kind is kind
     assert failure.kind.may_pass
     assert type(failure.verdict()) is told
@@ -128,7 +128,7 @@ def assert_verdict(failure: Failure, kind: Kind, told: type[AirunnerError], outc
 def test_everything_else_is_our_fault_and_final(error: Exception, code: str) -> None:
     failure = failure_of(error)
     verdict = failure.verdict()
-    assert failure == Failure(Kind.FAULT, code)
+    assert failure == Failure(ErrorKind.FAULT, code)
     assert (failure.kind.may_pass, failure.kind.outcome) == (False, "error")
     assert isinstance(verdict, Refused)
     assert (verdict.code, verdict.text) == (code, InternalError().text)
@@ -157,25 +157,25 @@ def test_a_failed_condition_on_nothing_carries_nothing() -> None:
 def test_a_cancelled_transaction_has_a_reason_for_each_action(codes: tuple[str, ...]) -> None:
     found = read_error(cancelled(*codes))
     assert isinstance(found, TransactionCancelled)
-    assert found.reasons == [Reason(code, HELD if code != "None" else None) for code in codes]
+    assert found.reasons == [CancellationReason(code, HELD if code != "None" else None) for code in codes]
 
 
 @pytest.mark.parametrize(
-    ("failure", "words"),
+    ("failure", "text"),
     [
-        (Failure(Kind.THROTTLED, "ThrottlingException"), "is too busy"),
-        (Failure(Kind.AWAY, "EndpointConnectionError"), "does not answer"),
-        (Failure(Kind.TIMED_OUT, "TimeoutError"), "does not answer"),
-        (Failure(Kind.FAULT, "ResourceNotFoundException"), "does not exist"),
-        (Failure(Kind.FAULT, "QueueDoesNotExist"), "does not exist"),
-        (Failure(Kind.FAULT, "AccessDenied"), "may not be used by us"),
-        (Failure(Kind.FAULT, "NoCredentialsError"), "cannot be asked: there are no credentials"),
-        (Failure(Kind.FAULT, "NeverHeardOf"), "fails: NeverHeardOf"),
+        (Failure(ErrorKind.THROTTLED, "ThrottlingException"), "is too busy"),
+        (Failure(ErrorKind.AWAY, "EndpointConnectionError"), "does not answer"),
+        (Failure(ErrorKind.TIMED_OUT, "TimeoutError"), "does not answer"),
+        (Failure(ErrorKind.FAULT, "ResourceNotFoundException"), "does not exist"),
+        (Failure(ErrorKind.FAULT, "QueueDoesNotExist"), "does not exist"),
+        (Failure(ErrorKind.FAULT, "AccessDenied"), "may not be used by us"),
+        (Failure(ErrorKind.FAULT, "NoCredentialsError"), "cannot be asked: there are no credentials"),
+        (Failure(ErrorKind.FAULT, "NeverHeardOf"), "fails: NeverHeardOf"),
     ],
     ids=repr,
 )
-def test_failures_in_words(failure: Failure, words: str) -> None:
-    assert failure.in_words == words
+def test_failures_in_words(failure: Failure, text: str) -> None:
+    assert failure.in_words == text
 
 
 def test_options_do_not_show_the_secret() -> None:

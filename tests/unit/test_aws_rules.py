@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from airunner.testing.aws.calls import Call, read_call
-from airunner.testing.aws.dynamodb_rules import dynamodb_refusal, item_bytes
-from airunner.testing.aws.schemas import Index, TableSchema
-from airunner.testing.aws.sqs_rules import sqs_refusal
-from airunner.testing.aws.tokens import RequestTokens
-from airunner.testing.aws.wire import Answer, Request
+from tests.doubles.aws.calls import Call, read_call
+from tests.doubles.aws.dynamodb_rules import dynamodb_refusal, item_bytes
+from tests.doubles.aws.schemas import Index, TableSchema
+from tests.doubles.aws.sqs_rules import sqs_refusal
+from tests.doubles.aws.tokens import RequestTokens
+from tests.doubles.aws.wire import AwsAnswer, AwsRequest
 
 SCHEMA = TableSchema(
     key=("id",),
@@ -25,7 +25,7 @@ X = {":x": {"S": "x"}}
 
 
 def call(target: str, body: dict[str, Any]) -> Call:
-    request = Request(
+    request = AwsRequest(
         method="POST", path="/", headers={"x-amz-target": target}, body=json.dumps(body).encode()
     )
     return read_call(request)
@@ -156,10 +156,10 @@ async def test_a_transaction_in_progress_is_not_begun_again() -> None:
     )
     begun, may_end = asyncio.Event(), asyncio.Event()
 
-    async def perform(_: Call) -> Answer:
+    async def perform(_: Call) -> AwsAnswer:
         begun.set()
         await may_end.wait()
-        return Answer(body=b"{}")
+        return AwsAnswer(body=b"{}")
 
     tokens = RequestTokens(lambda: 0)
     first = asyncio.create_task(tokens.perform(transaction, perform))

@@ -16,8 +16,9 @@ from airunner.stores.aws import layout as definitions
 from airunner.stores.aws.layout import Layout
 from tests.support.template import PATH, load_template, resources
 
-STORE = Path(__file__).parents[2] / "src" / "airunner" / "stores" / "aws"
-STREAMS = STORE / "streams.py"
+PACKAGE = Path(__file__).parents[2] / "src" / "airunner"
+STORE = PACKAGE / "stores" / "aws"
+STREAMS = STORE / "change_stream.py"
 TABLES = resources("AWS::DynamoDB::Table")
 QUEUES = {name: each for name, each in resources("AWS::SQS::Queue").items() if "RedrivePolicy" in each}
 ALARMS = resources("AWS::CloudWatch::Alarm")
@@ -235,7 +236,11 @@ def transaction_actions() -> set[str]:
 
 def sources() -> list[ast.Module]:
     """What every server of the store runs; its stream is an option, with a policy of its own."""
-    return [ast.parse(file.read_text()) for file in sorted(STORE.glob("*.py")) if file != STREAMS]
+    return [
+        ast.parse(file.read_text())
+        for file in sorted([*STORE.glob("*.py"), PACKAGE / "aws" / "calls.py"])
+        if file != STREAMS
+    ]
 
 
 def arguments(tree: ast.Module) -> Iterator[str]:

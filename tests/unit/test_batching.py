@@ -17,7 +17,7 @@ from airunner.domain.event import (
     Progress,
     StreamType,
 )
-from airunner.domain.job import BatchingConfig
+from airunner.domain.execution import BatchingConfig
 
 T0 = 1_700_000_000_000
 OUT = StreamType.STDOUT

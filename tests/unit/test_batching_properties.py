@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from airunner.codec.events import decode_event, encode_event
 from airunner.domain.batching import Batcher, Flush, unpack
 from airunner.domain.event import EncodedEvent, Event, Output, ProcessEnd, ProcessStart, Progress, StreamType
-from airunner.domain.event_buffer import EventBuffer
-from airunner.domain.job import BatchingConfig
+from airunner.domain.execution import BatchingConfig
+from airunner.reading.event_buffer import EventBuffer
 
 T0 = 1_700_000_000_000
 

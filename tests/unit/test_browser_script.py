@@ -47,9 +47,9 @@ def test_what_is_on_the_path_is_taken(machine: Path) -> None:
 def test_root_gets_it_from_the_packages_of_the_system(machine: Path) -> None:
     put(machine, "apt-get", f'echo "$*" >>"$HERE/asked"\n{INSTALLS}')
     assert browser.install() == (str(machine / "chromium"), str(machine / "chromedriver"))
-    asked = (machine / "asked").read_text().splitlines()
-    assert [line.endswith("chromium chromium-driver") for line in asked] == [False, True, True]
-    assert "update" in asked[0]
+    requested = (machine / "asked").read_text().splitlines()
+    assert [line.endswith("chromium chromium-driver") for line in requested] == [False, True, True]
+    assert "update" in requested[0]
 
 
 @pytest.mark.parametrize("has_apt", [True, False])

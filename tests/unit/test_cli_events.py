@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from airunner.cli.channels import ExactChannel
-from airunner.cli.event_view import JsonView, PeopleView
-from airunner.cli.monitor import event_types
-from airunner.cli.terminal import StatusLine
+from airunner.cli.commands.monitor import event_types
+from airunner.cli.screen.event_view import JsonView, PeopleView
+from airunner.cli.screen.output_streams import ExactChannel
+from airunner.cli.screen.terminal import StatusLine
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.event import (
     Event,

@@ -69,7 +69,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["verson"], 'Did you mean "version"'),
         (["version", "--jsn"], "Did you mean --json"),
@@ -78,12 +78,12 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_a_wrong_command_line_is_told_in_one_word(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert execute(arguments) == ExitCode.USAGE
     told = capsys.readouterr()
     assert told.out == ""
-    assert said in told.err
+    assert message in told.err
     assert all(line.startswith("airunner: ") for line in told.err.splitlines())
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airunner.cli.channels import ExactChannel, TerminalChannel
-from airunner.cli.terminal import StatusLine, TerminalText, wrap
+from airunner.cli.screen.output_streams import ExactChannel, TerminalChannel
+from airunner.cli.screen.terminal import StatusLine, TerminalText, wrap
 
 SGR = re.compile(r"\x1b\[[0-9;:]*m")
 PIECES = (

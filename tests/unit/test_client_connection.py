@@ -15,9 +15,9 @@ from airunner.client.connection import (
     parse_servers,
     translate,
 )
+from airunner.codec.errors import to_connect
 from airunner.domain.errors import AirunnerError, DeadlineExceeded, InvalidArgument, NotFound, Unavailable
 from airunner.domain.retry import RetryPolicy
-from airunner.rpc.errors import to_connect
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 

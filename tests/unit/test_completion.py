@@ -58,18 +58,18 @@ def script(tmp_path: Path) -> Path:
     return file
 
 
-def complete(script: Path, *words: str) -> list[str]:
+def complete(script: Path, *arguments: str) -> list[str]:
     """Return what bash offers for the last of the words."""
     assert BASH
-    asked = [BASH, "--norc", "-c", ASK, "bash", str(script), *words]
-    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    requested = [BASH, "--norc", "-c", ASK, "bash", str(script), *arguments]
+    done = subprocess.run(requested, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return sorted(done.stdout.split())
 
 
 @needs_bash
 @pytest.mark.parametrize(
-    ("words", "offered"),
+    ("arguments", "offered"),
     [
         (["airunner", "mon"], ["monitor"]),
         (["airunner", ""], sorted(COMMANDS)),
@@ -78,8 +78,8 @@ def complete(script: Path, *words: str) -> list[str]:
         (["airunner", "logs", "--stream", ""], ["stderr", "stdout"]),
     ],
 )
-def test_bash_completes(script: Path, words: list[str], offered: list[str]) -> None:
-    assert complete(script, *words) == offered
+def test_bash_completes(script: Path, arguments: list[str], offered: list[str]) -> None:
+    assert complete(script, *arguments) == offered
 
 
 Zsh = Callable[..., Terminal]
@@ -141,9 +141,9 @@ def test_zsh_may_source_the_script(zsh: Zsh) -> None:
 def complete_in_fish(folder: Path, line: str) -> list[str]:
     """Return what fish offers at the end of a line."""
     assert FISH
-    asked = [FISH, "--no-config", "-c", 'source airunner.fish; complete --do-complete="$argv"', line]
+    requested = [FISH, "--no-config", "-c", 'source airunner.fish; complete --do-complete="$argv"', line]
     home = {"PATH": os.environ["PATH"], "HOME": str(folder)}
-    done = subprocess.run(asked, cwd=folder, env=home, capture_output=True, text=True, check=True)
+    done = subprocess.run(requested, cwd=folder, env=home, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return sorted(offered.split("\t")[0] for offered in done.stdout.splitlines())
 

@@ -14,10 +14,10 @@ async def test_receives_no_more_than_its_free_slots() -> None:
         bench.source.deliver("a", "b", "c", "d")
         await until(lambda: len(bench.gates.running) == 2)
         await turns()
-        assert bench.source.asked == [2]
+        assert bench.source.requested == [2]
         bench.gates.end("a")
         await until(lambda: "c" in bench.gates.running)
-        assert bench.source.asked == [2, 1]
+        assert bench.source.requested == [2, 1]
         assert bench.gates.most_at_once == 2
 
 
@@ -174,10 +174,10 @@ async def test_receive_errors_back_off_and_never_end_the_loop() -> None:
             await until(lambda: bool(bench.clock.waiting))
             bench.clock.advance(pause - 0.001)
             await turns()
-            assert len(bench.source.asked) == tries
+            assert len(bench.source.requested) == tries
             bench.clock.advance(0.001)
             await turns()
-            assert len(bench.source.asked) == tries + 1
+            assert len(bench.source.requested) == tries + 1
         bench.gates.end("a")
         bench.source.deliver("a")
         await until(lambda: bool(bench.source.acked))
@@ -205,4 +205,4 @@ async def test_concurrency_may_change_at_run_time() -> None:
 async def test_a_second_receiver_asks_only_for_slots_that_the_first_did_not() -> None:
     async with working(concurrency=5, receivers=2, max_receive=3) as bench:
         await until(lambda: bench.source.waiting == 2)
-        assert bench.source.asked == [3, 2]
+        assert bench.source.requested == [3, 2]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from airunner.domain.event import Event, Gap
-from airunner.domain.event_buffer import EventBuffer
+from airunner.reading.event_buffer import EventBuffer
 from airunner.testing.factories import NOON, make_batch, make_end, make_line, make_start
 
 

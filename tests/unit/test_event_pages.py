@@ -10,23 +10,23 @@ import pytest
 
 from airunner.codec.events import encode_event
 from airunner.domain.event import Position
-from airunner.services.api import DequeueRequest, StreamRequest
-from airunner.services.platform import Platform
-from airunner.stores.base import EventQuery
+from airunner.domain.requests import DequeueRequest, StreamRequest
+from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
+from airunner.stores.records import EventQuery
 from airunner.stores.sqlite.store import SqliteStore
 from airunner.testing.clock import ManualClock
-from airunner.testing.factories import make_batch, make_platform, make_request
+from airunner.testing.factories import make_batch, make_request, make_services
 
 EVENTS = [make_batch(first, first + 9) for first in range(1, 101, 10)]
 SIZE = len(encode_event(EVENTS[5]).payload)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def platform(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Platform]:
+async def services(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Services]:
     clock = ManualClock()
     store = MemoryStore(clock) if request.param == "memory" else SqliteStore(tmp_path, clock)
-    async with make_platform(store, clock) as opened:
+    async with make_services(store, clock) as opened:
         yield opened
 
 
@@ -41,34 +41,34 @@ async def platform(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     ],
 )
 async def test_a_page_ends_by_number_or_by_size(
-    platform: Platform, limit: int, max_bytes: int, events: int, full: bool
+    services: Services, limit: int, max_bytes: int, events: int, full: bool
 ) -> None:
-    job_id = await _printed(platform)
+    job_id = await _printed(services)
     query = EventQuery(job_id=job_id, after=Position(0, 0), limit=limit, max_bytes=max_bytes)
-    page = await platform.store.read_events(query)
+    page = await services.store.read_events(query)
     assert (len(page.events), page.full) == (events, full)
     # From the middle of a batch, that batch comes first.
-    page = await platform.store.read_events(replace(query, after=Position(1, 35)))
+    page = await services.store.read_events(replace(query, after=Position(1, 35)))
     assert page.events[0].first_sequence == 31
 
 
 async def test_nothing_is_lost_between_pages_of_any_size(
-    platform: Platform, monkeypatch: pytest.MonkeyPatch
+    services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = platform.store.read_events
+    read = services.store.read_events
     for max_bytes in (1, SIZE, 3 * SIZE, 2**30):
         monkeypatch.setattr(
-            platform.store,
+            services.store,
             "read_events",
-            lambda query, most=max_bytes: read(replace(query, max_bytes=most)),
+            lambda query, limit=max_bytes: read(replace(query, max_bytes=limit)),
         )
-        request = StreamRequest(job_id=await _printed(platform), follow=False)
-        seen = [event.sequence async for event in platform.events.stream_events(request)]
+        request = StreamRequest(job_id=await _printed(services), follow=False)
+        seen = [event.sequence async for event in services.events.stream_events(request)]
         assert seen == list(range(1, 101))
 
 
-async def _printed(platform: Platform) -> str:
-    await platform.jobs.enqueue_jobs([make_request("q")])
-    (held,) = await platform.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0))
-    await platform.events.publish_events(held.task_token, EVENTS)
+async def _printed(services: Services) -> str:
+    await services.jobs.enqueue_jobs([make_request("q")])
+    (held,) = await services.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0))
+    await services.events.publish_events(held.task_token, EVENTS)
     return held.job.job_id

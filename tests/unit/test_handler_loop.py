@@ -9,8 +9,8 @@ from contextvars import ContextVar
 
 import pytest
 
-from airunner.handlers.capture import current_voice
-from airunner.worker.handler_loop import HandlerLoop
+from airunner.handlers.capture import current_output
+from airunner.handlers.loop import HandlerLoop
 
 LIMIT_SECONDS = 20
 
@@ -25,7 +25,7 @@ class Call:
         self.task: asyncio.Task[None] | None = None
 
     async def run_async(self) -> None:
-        current_voice.set(None)
+        current_output.set(None)
         self.task = asyncio.current_task()
         await self._do()
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from airunner.domain.errors import InvalidArgument, PermanentFailure
 from airunner.handlers import Context, HandlerError, handler
 from airunner.handlers.arguments import Arguments, result_json
-from airunner.handlers.capture import captured, current_voice
+from airunner.handlers.capture import captured, current_output
 from airunner.handlers.loading import load_handlers
 from airunner.handlers.registry import Registry
 
@@ -45,8 +45,8 @@ class Words:
         self.out += f"<{done}/{total} {message}>"
 
 
-def context(voice: Words | None = None) -> Context:
-    return Context(job_id="j", queue="q", attempt=1, environment={}, metadata={}, voice=voice or Words())
+def context(output: Words | None = None) -> Context:
+    return Context(job_id="j", queue="q", attempt=1, environment={}, metadata={}, output=output or Words())
 
 
 @dataclass
@@ -206,8 +206,8 @@ class TestCapture:
     def test_prints_and_logs_go_to_whoever_speaks(self, capsys: pytest.CaptureFixture[str]) -> None:
         first, second = Words(), Words()
 
-        def speak(voice: Words, word: str) -> None:
-            current_voice.set(voice)
+        def speak(output: Words, word: str) -> None:
+            current_output.set(output)
             print(word)
             print("oops", file=sys.stderr, flush=True)
             logging.getLogger("shop").info("logged %s", word)
@@ -215,8 +215,8 @@ class TestCapture:
         with captured():
             print("nobody")
             threads = [
-                threading.Thread(target=copy_context().run, args=(speak, voice, word))
-                for voice, word in ((first, "a"), (second, "b"))
+                threading.Thread(target=copy_context().run, args=(speak, output, word))
+                for output, word in ((first, "a"), (second, "b"))
             ]
             for thread in threads:
                 thread.start()
@@ -229,10 +229,10 @@ class TestCapture:
         assert capsys.readouterr().out == "nobody\nafter\n"
 
     def test_a_logger_that_is_set_up_already_is_not_doubled(self) -> None:
-        voice = Words()
+        output = Words()
 
         def speak() -> None:
-            current_voice.set(voice)
+            current_output.set(output)
             logging.getLogger("shop").warning("once")
 
         root = logging.getLogger()
@@ -243,16 +243,16 @@ class TestCapture:
                 copy_context().run(speak)
             finally:
                 root.removeHandler(own)
-        assert voice.err.count("once") == 1
+        assert output.err.count("once") == 1
 
 
 class TestContext:
     def test_log_and_progress(self) -> None:
-        voice = Words()
-        ctx = context(voice)
+        output = Words()
+        ctx = context(output)
         ctx.log("saved", rows=3)
         ctx.progress(1, 4, "loading")
-        assert voice.out == "saved rows=3\n<1/4 loading>"
+        assert output.out == "saved rows=3\n<1/4 loading>"
         with pytest.raises(ValueError, match="between 0 and its total"):
             ctx.progress(5, 4)
 

@@ -120,6 +120,6 @@ def service_of(unit: Path) -> dict[str, str]:
     return dict(re.findall(r"^(\w+)=(.*)$", section, re.MULTILINE))
 
 
-def about(unit: Path, said: str) -> list[str]:
+def about(unit: Path, text: str) -> list[str]:
     """What is said of this unit; a machine may have others with faults."""
-    return [line for line in said.splitlines() if unit.name in line]
+    return [line for line in text.splitlines() if unit.name in line]

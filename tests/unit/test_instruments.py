@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from airunner import telemetry
-from airunner.telemetry.instruments import Instrument, Level, Spread, Tally
+from airunner.telemetry.instruments import Counter, Gauge, Histogram, Instrument
 from airunner.telemetry.otel_environment import otlp_is_wanted
 from tests.support.scraping import Scrape
 
@@ -18,7 +18,7 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
 
 
 def test_a_tally_counts_by_the_values_of_its_labels() -> None:
-    tally = Tally("t", "", "state", "outcome")
+    tally = Counter("t", "", "state", "outcome")
     tally.add(2, "completed", "success")
     tally.add(1, "completed", "success")
     tally.add(1, "failed", "lost")
@@ -26,11 +26,11 @@ def test_a_tally_counts_by_the_values_of_its_labels() -> None:
 
 
 def test_a_tally_without_labels_begins_at_zero() -> None:
-    assert Tally("t", "").read() == {(): 0}
+    assert Counter("t", "").read() == {(): 0}
 
 
 def test_a_level_is_the_sum_of_those_it_follows() -> None:
-    level = Level("l", "")
+    level = Gauge("l", "")
     end_of_two = level.follow(lambda: 2)
     level.follow(lambda: 3)
     assert level.read() == {(): 5}
@@ -40,16 +40,16 @@ def test_a_level_is_the_sum_of_those_it_follows() -> None:
 
 
 def test_a_spread_counts_values_up_to_each_bound() -> None:
-    spread = Spread("s", "", (1.0, 10.0))
+    spread = Histogram("s", "", (1.0, 10.0))
     for value in (-5, 0.5, 1, 1.5, 10, 11):
         spread.record(value)
     reading = spread.read()
     assert reading.bucket_counts == (3, 2, 1)
-    assert (reading.total, reading.least, reading.most) == (24, 0, 11)
+    assert (reading.total, reading.lowest, reading.highest) == (24, 0, 11)
 
 
 def test_a_spread_counts_by_the_values_of_its_labels() -> None:
-    spread = Spread("s", "", (1.0,), "service")
+    spread = Histogram("s", "", (1.0,), "service")
     assert spread.read_all() == {}
     spread.record(0.5, 2, ("sqs",))
     spread.record(3, values=("s3",))
@@ -72,9 +72,9 @@ def test_names_are_unique() -> None:
 @pytest.fixture
 def collected() -> Iterator[list[Instrument]]:
     """One instrument of each kind and unit, collected for /metrics."""
-    tally = Tally("test.kinds.tally", "A tally", "state", unit="s")
-    level = Level("test.kinds.level_bytes", "A level", unit="By")
-    spread = Spread("test.kinds.spread", "A spread", (0.1, 1.0), unit="s")
+    tally = Counter("test.kinds.tally", "A tally", "state", unit="s")
+    level = Gauge("test.kinds.level_bytes", "A level", unit="By")
+    spread = Histogram("test.kinds.spread", "A spread", (0.1, 1.0), unit="s")
     tally.add(3, "completed")
     level.follow(lambda: 7)
     spread.record(0.5)
@@ -101,10 +101,10 @@ def test_instruments_are_collected(collected: list[Instrument]) -> None:
 
 
 def test_each_series_of_a_spread_is_collected() -> None:
-    spread = Spread("test.series", "A spread", (1.0,), "service")
+    spread = Histogram("test.series", "A spread", (1.0,), "service")
     spread.record(0.5, values=("sqs",))
     spread.record(2, times=3, values=("s3",))
-    metrics = telemetry.set_up_metrics("airunner-test", "me", [Tally("test.beside", ""), spread], {})
+    metrics = telemetry.set_up_metrics("airunner-test", "me", [Counter("test.beside", ""), spread], {})
     found = Scrape(generate_latest().decode())
     metrics.close()
     assert found.value("test_series_count", service="sqs") == 1
@@ -113,13 +113,13 @@ def test_each_series_of_a_spread_is_collected() -> None:
 
 
 def test_nothing_is_collected_after_the_end() -> None:
-    tally = Tally("test.ended", "A tally")
+    tally = Counter("test.ended", "A tally")
     telemetry.set_up_metrics("airunner-test", "me", [tally], {}).close()
     assert "test_ended" not in generate_latest().decode()
 
 
 def test_a_disabled_sdk_collects_nothing() -> None:
-    tally = Tally("test.disabled", "A tally")
+    tally = Counter("test.disabled", "A tally")
     metrics = telemetry.set_up_metrics("airunner-test", "me", [tally], {"OTEL_SDK_DISABLED": "true"})
     assert "test_disabled" not in generate_latest().decode()
     metrics.close()

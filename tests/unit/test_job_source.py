@@ -20,15 +20,21 @@ from airunner.domain.errors import (
     Unavailable,
 )
 from airunner.domain.event import Event, Gap, StreamType
-from airunner.domain.job import BatchingConfig, Job, JobResult, JobState, Outcome
+from airunner.domain.execution import BatchingConfig
+from airunner.domain.job import Job, JobResult, JobState, Outcome
+from airunner.domain.requests import (
+    CompleteRequest,
+    DequeueRequest,
+    StreamRequest,
+    UpdateRequest,
+)
 from airunner.domain.retry import RetryPolicy
 from airunner.queues.base import Delivery, Hold
-from airunner.services.api import CompleteRequest, DequeueRequest, StreamRequest, UpdateRequest
-from airunner.services.platform import Platform
+from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
-from airunner.testing.factories import make_platform, make_request, make_success
+from airunner.testing.factories import make_request, make_services, make_success
 from airunner.worker.attempt import Attempt, JobOutcome
 from airunner.worker.source import JobSource, Subscription
 
@@ -36,8 +42,8 @@ from airunner.worker.source import JobSource, Subscription
 class Network:
     """JobsApi over the real service: remembers requests and loses some, or their answers."""
 
-    def __init__(self, platform: Platform) -> None:
-        self._jobs = platform.jobs
+    def __init__(self, services: Services) -> None:
+        self._jobs = services.jobs
         self.requests: dict[str, list[Any]] = defaultdict(list)
         self.lost_requests: deque[Exception] = deque()
         self.lost_answers: deque[Exception] = deque()
@@ -56,10 +62,10 @@ class Network:
 
 
 class Bench:
-    def __init__(self, platform: Platform, clock: ManualClock, visibility: int) -> None:
-        self.platform = platform
+    def __init__(self, services: Services, clock: ManualClock, visibility: int) -> None:
+        self.services = services
         self.clock = clock
-        self.network = Network(platform)
+        self.network = Network(services)
         subscription = Subscription(
             queues=("q", "later"), worker_id="w", instance_id="i", visibility_timeout_seconds=visibility
         )
@@ -67,15 +73,15 @@ class Bench:
         self.source = JobSource(self.network, subscription, clock=clock, policy=policy)
 
     async def take(self, count: int = 1) -> list[Delivery[Attempt]]:
-        await self.platform.jobs.enqueue_jobs([make_request("q") for _ in range(count)])
+        await self.services.jobs.enqueue_jobs([make_request("q") for _ in range(count)])
         return list(await self.source.receive(count))
 
     async def job(self, delivery: Delivery[Attempt]) -> Job:
-        return await self.platform.jobs.get_job(delivery.key)
+        return await self.services.jobs.get_job(delivery.key)
 
     async def stored(self, delivery: Delivery[Attempt]) -> list[Event]:
         request = StreamRequest(job_id=delivery.key, follow=False)
-        return [event async for event in self.platform.events.stream_events(request)]
+        return [event async for event in self.services.events.stream_events(request)]
 
     async def pass_time(self, seconds: float) -> None:
         """Move the clock once somebody waits for it."""
@@ -86,8 +92,8 @@ class Bench:
 @asynccontextmanager
 async def source(visibility: int = 0) -> AsyncIterator[Bench]:
     clock = ManualClock()
-    async with make_platform(MemoryStore(clock), clock) as platform:
-        yield Bench(platform, clock, visibility)
+    async with make_services(MemoryStore(clock), clock) as services:
+        yield Bench(services, clock, visibility)
 
 
 def batches(count: int, size: int = 10) -> list[Event]:
@@ -137,7 +143,7 @@ async def test_a_visibility_of_a_second_is_extended_in_time() -> None:
             holding = asyncio.ensure_future(bench.source.extend(delivery))
             await bench.pass_time(0.34)
             assert await holding is Hold.HELD
-        assert await bench.platform.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0)) == []
+        assert await bench.services.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0)) == []
 
 
 async def test_who_watches_is_learnt_at_once_and_then_known() -> None:
@@ -145,7 +151,7 @@ async def test_who_watches_is_learnt_at_once_and_then_known() -> None:
         (delivery,) = await bench.take()
         holding = asyncio.ensure_future(bench.source.extend(delivery))
         await until(lambda: bench.clock.waiting > 1)
-        with bench.platform.attention.watch("somebody", delivery.key):
+        with bench.services.watchers.watch("somebody", delivery.key):
             assert await holding is Hold.HELD
             assert delivery.body.watched
             holding = asyncio.ensure_future(bench.source.extend(delivery))
@@ -160,7 +166,7 @@ async def test_a_cancellation_is_told_once_and_heartbeats_go_on_at_their_pace() 
         (delivery,) = await bench.take()
         holding = asyncio.ensure_future(bench.source.extend(delivery))
         await until(lambda: bench.clock.waiting > 1)
-        await bench.platform.jobs.cancel_job(delivery.key)
+        await bench.services.jobs.cancel_job(delivery.key)
         assert await holding is Hold.CANCELLED
         delivery.cancelled.set()
         holding = asyncio.ensure_future(bench.source.extend(delivery))
@@ -182,7 +188,7 @@ async def test_only_not_found_makes_a_job_lost() -> None:
         bench.clock.advance(400)
         assert await holding is Hold.HELD
         bench.clock.advance(400)
-        await bench.platform.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0))
+        await bench.services.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0))
         assert await bench.source.extend(delivery) is Hold.LOST
 
 
@@ -222,7 +228,7 @@ async def test_a_completion_is_repeated_until_it_gets_through() -> None:
 async def test_a_lost_completion_is_forgotten_and_takes_no_other_along() -> None:
     async with source() as bench:
         lost, kept = await bench.take(2)
-        await bench.platform.jobs.complete_jobs(
+        await bench.services.jobs.complete_jobs(
             [CompleteRequest(task_token=lost.body.task_token, result=_failure("another"))]
         )
         await bench.source.ack([(each, JobOutcome(result=make_success())) for each in (lost, kept)])

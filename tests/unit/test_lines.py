@@ -5,7 +5,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airunner.worker.lines import MAX_LINE_BYTES, LineSplitter
+from airunner.domain.lines import MAX_LINE_BYTES, LineSplitter
 
 # A small alphabet, so that newlines, carriage returns and runs without either are all frequent.
 chunks = st.lists(st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\0"]), max_size=40).map(b"".join))

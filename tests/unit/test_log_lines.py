@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airunner.cli import log_lines
-from airunner.cli.log_lines import LineAssembly, LineFilter, LogLine
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.event import Event, Output, StreamType
+from airunner.reading import log_lines
+from airunner.reading.log_lines import LineAssembly, LineFilter, LogLine
 
 OUT, ERR = StreamType.STDOUT, StreamType.STDERR
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airunner.testing.node_packages import NodePackageMissing, install
+from tests.doubles.node_packages import NodePackageMissing, install
 from tests.support.esbuild import strip_types
 
 
@@ -41,10 +41,10 @@ def test_a_version_is_installed_once_and_without_a_lock_or_scripts(machine: Path
     put(machine, "npm", 'echo "$*" >>"$ASKED"')
     for version in ("1.0.0", "1.0.0", "1.0.1"):
         install(tmp_path / "thing", "thing", version)
-    asked = (tmp_path / "asked").read_text().splitlines()
-    assert len(asked) == 2
-    assert "--no-package-lock" in asked[0]
-    assert "--ignore-scripts" in asked[0]
+    requested = (tmp_path / "asked").read_text().splitlines()
+    assert len(requested) == 2
+    assert "--no-package-lock" in requested[0]
+    assert "--ignore-scripts" in requested[0]
     assert '"thing": "1.0.1"' in (tmp_path / "thing" / "package.json").read_text()
 
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from airunner.domain.errors import ResourceExhausted
-from airunner.services.attention import Attention
 from airunner.services.notifier import Notifier, holder_bell
+from airunner.services.watchers import Watchers
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 
@@ -77,21 +77,21 @@ async def test_all_bells_can_be_rung(notifier: Notifier) -> None:
 
 
 async def test_the_holder_is_told_when_the_first_watcher_comes_and_the_last_goes(notifier: Notifier) -> None:
-    attention = Attention(notifier, max_streams=10)
+    watchers = Watchers(notifier, max_streams=10)
     with notifier.listen(holder_bell("job")) as bell:
-        with attention.watch("me", "job"):
-            assert (attention.watched("job"), bell.rings, attention.streams) == (True, 1, 1)
-            with attention.watch("you", "job"):
-                assert (bell.rings, attention.streams) == (1, 2)
-        assert (attention.watched("job"), bell.rings, attention.streams) == (False, 2, 0)
+        with watchers.watch("me", "job"):
+            assert (watchers.watched("job"), bell.rings, watchers.streams) == (True, 1, 1)
+            with watchers.watch("you", "job"):
+                assert (bell.rings, watchers.streams) == (1, 2)
+        assert (watchers.watched("job"), bell.rings, watchers.streams) == (False, 2, 0)
 
 
 async def test_streams_are_limited_by_principal_and_job(notifier: Notifier) -> None:
-    attention = Attention(notifier, max_streams=1)
-    with attention.watch("me", "job"):
-        with pytest.raises(ResourceExhausted), attention.watch("me", "job"):
+    watchers = Watchers(notifier, max_streams=1)
+    with watchers.watch("me", "job"):
+        with pytest.raises(ResourceExhausted), watchers.watch("me", "job"):
             pass
-        with attention.watch("you", "job"), attention.watch("me", "other"):
+        with watchers.watch("you", "job"), watchers.watch("me", "other"):
             pass
-    with attention.watch("me", "job"):
+    with watchers.watch("me", "job"):
         pass

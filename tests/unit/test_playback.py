@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from airunner.cli.keyboard import Key, KeyDecoder
-from airunner.cli.playback import Recording, Seek, Tempo, choose_factor, parse_seek
-from airunner.cli.player import Player, Quit, recorded_ms
+from airunner.cli.screen.keyboard import Key, KeyDecoder
+from airunner.cli.screen.player import Player, Quit, recorded_ms
 from airunner.client import ConnectionState, LogProof, VerdictKind
 from airunner.domain.errors import InvalidArgument, Unavailable
 from airunner.domain.event import Event, Output, Position
+from airunner.reading.playback import Recording, Seek, Tempo, choose_factor, parse_seek
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 

@@ -12,15 +12,15 @@ import pytest
 
 from airunner.client.connection import CallRules, ServiceConnection
 from airunner.client.monitor import ConnectionState, Monitor, MonitorOptions
-from airunner.client.prefetch import Bounds, fetch_ahead
+from airunner.client.prefetch import PrefetchBounds, fetch_ahead
+from airunner.codec.errors import to_connect
 from airunner.codec.events import encode_event
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.domain.errors import NotFound, Unavailable
 from airunner.domain.event import Event
 from airunner.domain.job import Job
+from airunner.domain.requests import StreamRequest
 from airunner.domain.retry import RetryPolicy
-from airunner.rpc.errors import to_connect
-from airunner.services.api import StreamRequest
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_batch
@@ -52,7 +52,7 @@ class Source:
 
 
 def ahead(source: Source, *, items: int = 1000, size: int = 1) -> AsyncGenerator[int, None]:
-    return fetch_ahead(source.open(), lambda _: size, Bounds(items=items, bytes=1000))
+    return fetch_ahead(source.open(), lambda _: size, PrefetchBounds(items=items, bytes=1000))
 
 
 async def settle() -> None:
@@ -202,10 +202,10 @@ def watch(server: ScriptedServer, options: MonitorOptions) -> AsyncGenerator[lis
 
 @pytest.mark.parametrize(
     ("bounds", "kept"),
-    [(Bounds(), 64), (Bounds(items=3), 3), (Bounds(bytes=4000), 2)],
+    [(PrefetchBounds(), 64), (PrefetchBounds(items=3), 3), (PrefetchBounds(bytes=4000), 2)],
     ids=["by default", "batches", "bytes"],
 )
-async def test_the_monitor_fetches_within_its_bounds(bounds: Bounds, kept: int) -> None:
+async def test_the_monitor_fetches_within_its_bounds(bounds: PrefetchBounds, kept: int) -> None:
     server = ScriptedServer(200)
     async with aclosing(watch(server, MonitorOptions(ahead=bounds))) as batches:
         await anext(batches)
@@ -217,7 +217,7 @@ async def test_the_monitor_fetches_within_its_bounds(bounds: Bounds, kept: int) 
 async def test_the_monitor_resumes_after_what_it_has_fetched() -> None:
     """Not after what was consumed: else batches would come twice."""
     server, seen = ScriptedServer(20, breaks_after=3), []
-    async with aclosing(watch(server, MonitorOptions(ahead=Bounds(items=5)))) as batches:
+    async with aclosing(watch(server, MonitorOptions(ahead=PrefetchBounds(items=5)))) as batches:
         async for events in batches:
             await settle()
             seen += [event.sequence for event in events]
@@ -230,7 +230,7 @@ async def test_a_slow_caller_is_not_a_silent_server() -> None:
     states: list[ConnectionState] = []
     server = ScriptedServer(10, ends=False)
     options = MonitorOptions(
-        ahead=Bounds(items=2), silence_seconds=0.02, on_state=lambda state, _: states.append(state)
+        ahead=PrefetchBounds(items=2), silence_seconds=0.02, on_state=lambda state, _: states.append(state)
     )
     async with aclosing(watch(server, options)) as batches:
         await anext(batches)

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from airunner.cli import following
-from airunner.cli.event_view import ViewOptions
-from airunner.cli.monitor import _monitor_many, _Watch
-from airunner.cli.prefixed_view import PrefixedView, short_labels
-from airunner.cli.verdicts import Ending
+from airunner.cli.commands.monitor import _monitor_many, _Watch
+from airunner.cli.proof_report import Ending
+from airunner.cli.screen import following
+from airunner.cli.screen.event_view import ViewOptions
+from airunner.cli.screen.prefixed_view import PrefixedView, short_labels
 from airunner.domain.errors import Unavailable
 from airunner.domain.event import Event, EventData, Output, ProcessError, StreamType
 from airunner.domain.job import JobState
-from airunner.services.api import StreamRequest
+from airunner.domain.requests import StreamRequest
 
 
 def event(data: EventData, sequence: int = 1) -> Event:

@@ -16,9 +16,9 @@ from airunner.domain.errors import (
     VisibilityLost,
 )
 from airunner.domain.event import Event, Gap, Output, OutputBatch, ProcessEnd, ProcessStart, StreamType
-from airunner.services.api import DequeueRequest, StreamRequest
+from airunner.domain.requests import DequeueRequest, StreamRequest
 from airunner.testing.conditions import until
-from airunner.worker.publisher import CALL_BYTES
+from airunner.worker.publishing.publisher import CALL_BYTES
 from tests.support.publishers import lines, publishing
 
 OUT = StreamType.STDOUT
@@ -117,7 +117,7 @@ async def test_it_resumes_where_the_server_says_be_it_in_the_middle_of_a_batch()
         bench.publisher.add_output([*lines(50), *lines(50)], OUT)
         await until(lambda: bool(bench.network.calls))
         stored = [Event(sequence=1 + n, timestamp=1, data=Output(lines(50)[n])) for n in range(7)]
-        await bench.platform.events.publish_events(bench.attempt.task_token, stored)
+        await bench.services.events.publish_events(bench.attempt.task_token, stored)
         bench.network.open.set()
         await until(lambda: len(bench.network.calls) == 2)
         assert await bench.publisher.finish() == []
@@ -175,7 +175,7 @@ async def test_a_superseded_attempt_is_lost() -> None:
     async with publishing() as bench:
         publisher = bench.new_publisher(waiting_bytes=1)
         bench.clock.advance(301)
-        await bench.platform.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0))
+        await bench.services.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0))
         pushing_back = publisher.add_output(lines(50), OUT)
         assert pushing_back is not None
         with pytest.raises(VisibilityLost):
@@ -201,10 +201,10 @@ async def test_a_watched_job_is_published_at_once() -> None:
 
 async def test_the_answer_tells_who_watches_and_who_cancelled() -> None:
     async with publishing() as bench:
-        stream = bench.platform.events.stream_events(StreamRequest(job_id=bench.attempt.job.job_id))
+        stream = bench.services.events.stream_events(StreamRequest(job_id=bench.attempt.job.job_id))
         watching = asyncio.ensure_future(anext(stream))
-        await until(lambda: bench.platform.attention.streams > 0)
-        await bench.platform.jobs.cancel_job(bench.attempt.job.job_id)
+        await until(lambda: bench.services.watchers.streams > 0)
+        await bench.services.jobs.cancel_job(bench.attempt.job.job_id)
         bench.publisher.add_output(lines(50), OUT)
         await until(lambda: bench.attempt.watched)
         await until(bench.cancelled.is_set)

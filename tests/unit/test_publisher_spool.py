@@ -10,12 +10,12 @@ import pytest
 
 from airunner.domain.errors import Unavailable, VisibilityLost
 from airunner.domain.event import Event, Gap, OutputBatch, ProcessEnd, StreamType
-from airunner.services.api import DequeueRequest
+from airunner.domain.requests import DequeueRequest
 from airunner.testing.conditions import until
-from airunner.worker.publisher import CALL_BYTES, Publisher
-from airunner.worker.spool import SPOOL_MAX_BYTES, Spool
-from airunner.worker.spool_folder import SpoolFolder
-from airunner.worker.unpublished import event_bytes
+from airunner.worker.publishing.publisher import CALL_BYTES, Publisher
+from airunner.worker.publishing.spool import SPOOL_MAX_BYTES, Spool
+from airunner.worker.publishing.spool_folder import SpoolFolder
+from airunner.worker.publishing.unpublished import event_bytes
 from tests.support.publishers import Bench, lines, publishing
 from tests.support.spools import files_limited_to, single_file
 
@@ -68,7 +68,7 @@ async def test_a_producer_goes_on_when_the_server_took_nothing_for_a_second(tmp_
         bench.network.open.set()
         await until(lambda: not list(tmp_path.iterdir()))
         remaining = await publisher.finish()
-        await bench.platform.events.publish_events(bench.attempt.task_token, remaining)
+        await bench.services.events.publish_events(bench.attempt.task_token, remaining)
         assert await bench.stored_output() == printed
         assert [event.sequence for event in await bench.stored()] == list(range(1, 1001))
 
@@ -107,7 +107,7 @@ async def test_the_limit_of_the_spool_pushes_back_until_the_server_takes_some(tm
             async with asyncio.timeout(30):
                 await again
         remaining = await publisher.finish()
-        await bench.platform.events.publish_events(bench.attempt.task_token, remaining)
+        await bench.services.events.publish_events(bench.attempt.task_token, remaining)
         assert await bench.stored_output() == b"".join(PIECE) * (pieces + 2)
 
 
@@ -132,7 +132,7 @@ async def test_a_full_disk_pushes_back_and_is_tried_again_every_second(tmp_path:
         assert single_file(tmp_path).stat().st_size > 10
         bench.network.open.set()
         remaining = await publisher.finish()
-        await bench.platform.events.publish_events(bench.attempt.task_token, remaining)
+        await bench.services.events.publish_events(bench.attempt.task_token, remaining)
         assert await bench.stored_output() == b"".join(PIECE) * 3
 
 
@@ -168,7 +168,7 @@ async def test_it_resumes_where_the_server_says_in_what_is_spooled(tmp_path: Pat
             await turns()
             bench.clock.advance(10)
         remaining = await finishing
-        await bench.platform.events.publish_events(bench.attempt.task_token, remaining)
+        await bench.services.events.publish_events(bench.attempt.task_token, remaining)
         assert not bench.network.lost_answers
         assert await bench.stored_output() == printed
         assert [event.sequence for event in await bench.stored()] == list(range(1, 1001))
@@ -180,12 +180,12 @@ async def test_a_server_that_is_further_in_a_spooled_batch_gets_the_rest_of_it(t
         printed = await print_while_away(bench, publisher, 20)
         await until(lambda: bool(bench.network.calls))
         stored = [Event(sequence=1, timestamp=1, data=Gap(first_sequence=1, last_sequence=507, reason="x"))]
-        await bench.platform.events.publish_events(bench.attempt.task_token, stored)
+        await bench.services.events.publish_events(bench.attempt.task_token, stored)
         bench.network.open.set()
         remaining = await publisher.finish()
         assert bench.network.calls[1][0].sequence == 508
         assert isinstance(bench.network.calls[1][0].data, OutputBatch)
-        await bench.platform.events.publish_events(bench.attempt.task_token, remaining)
+        await bench.services.events.publish_events(bench.attempt.task_token, remaining)
         assert printed.endswith(await bench.stored_output())
         assert len(await bench.stored_output()) == 6000 * (1000 - 507)
 
@@ -198,7 +198,7 @@ async def test_a_damaged_spool_is_a_gap_and_the_job_can_end(tmp_path: Path) -> N
         file.write_bytes(b"\0" * file.stat().st_size)
         bench.network.open.set()
         remaining = await publisher.finish([ProcessEnd(pid=1, exit_code=0, run_duration_ms=5)])
-        await bench.platform.events.publish_events(bench.attempt.task_token, remaining)
+        await bench.services.events.publish_events(bench.attempt.task_token, remaining)
         stored = await bench.stored()
         assert stored[-1].sequence == 1001
         lost = sum(
@@ -222,7 +222,7 @@ async def test_a_lost_attempt_leaves_nothing_on_disk(tmp_path: Path) -> None:
         publisher = spooling(bench, tmp_path)
         await print_while_away(bench, publisher, 5)
         bench.clock.advance(301)
-        await bench.platform.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0))
+        await bench.services.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0))
         bench.network.open.set()
         with pytest.raises(VisibilityLost):
             await publisher.finish()

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airunner.domain.job import JobParams
-from airunner.worker.redaction import LineRedactor, Redactor
-from airunner.worker.secret_forms import secret_values
+from airunner.worker.secrets.forms import secret_values
+from airunner.worker.secrets.redaction import LineRedactor, Redactor
 
 KEY = b"-----BEGIN KEY-----\nMIIEpAIBAAKCAQEA7/x+Zq\nq1w2e3r4t5y6\n-----END KEY-----\n"
 AWKWARD = 'p@ss "w/ö\\rd" <&~>'.encode()
@@ -33,7 +33,7 @@ def redact(secrets: Iterable[bytes], *chunks: bytes) -> bytes:
 
 
 def cut(text: bytes, places: Iterable[int]) -> list[bytes]:
-    bounds = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
+    bounds = [0, *sorted(position % (len(text) + 1) for position in places), len(text)]
     return [text[start:end] for start, end in pairwise(bounds)]
 
 
@@ -62,8 +62,8 @@ def encodings(secret: bytes) -> dict[str, bytes]:
 def test_every_form_is_redacted_wherever_it_is_cut(secret: bytes, encoding: str) -> None:
     form = encodings(secret.strip())[encoding]
     text = b"before " + form + b" after\n"
-    for place in range(len(text) + 1):
-        assert redact([secret], text[:place], text[place:]) == b"before [redacted] after\n"
+    for position in range(len(text) + 1):
+        assert redact([secret], text[:position], text[position:]) == b"before [redacted] after\n"
     assert redact([secret], *(text[n : n + 1] for n in range(len(text)))) == b"before [redacted] after\n"
 
 
@@ -80,11 +80,11 @@ def test_no_form_of_a_secret_is_ever_shown(values: list[bytes], data: st.DataObj
 
 @given(secrets, st.binary(max_size=40), st.binary(max_size=40), st.booleans(), st.integers(0, 200))
 def test_base64_of_a_longer_text_is_redacted(
-    secret: bytes, before: bytes, after: bytes, for_urls: bool, place: int
+    secret: bytes, before: bytes, after: bytes, for_urls: bool, position: int
 ) -> None:
     encode = base64.urlsafe_b64encode if for_urls else base64.b64encode
     text = encode(before + secret + after)
-    shown = redact([secret], *cut(text, [place]))
+    shown = redact([secret], *cut(text, [position]))
     first, *_, last = shown.split(b"[redacted]")
     blanks = len(secret) - len(secret.lstrip()), len(secret) - len(secret.rstrip())
     # At each side one character may remain that the neighbours have a part in.
@@ -105,8 +105,8 @@ def test_base64_wrapped_into_lines_is_redacted(width: int, end: bytes, before: i
     first, last = (part.translate(None, b"\r\n") for part in whole.split(b"[redacted]"))
     assert len(first) == -(-before * 8 // 6)
     assert len(last) <= sum(map(len, lines)) - (before + len(secret)) * 8 // 6
-    for place in range(len(text)):
-        assert redact([secret], text[:place], text[place:]) == whole
+    for position in range(len(text)):
+        assert redact([secret], text[:position], text[position:]) == whole
     assert redact([secret], *text.splitlines(keepends=True)) == whole
 
 
@@ -146,9 +146,9 @@ def test_the_longest_secret_wins_also_when_it_comes_late() -> None:
 
 def test_overlapping_secrets_become_one_mark() -> None:
     both = [b"abcdef", b"defghi"]
-    for place in range(10):
+    for position in range(10):
         text = b"<abcdefghi>"
-        assert redact(both, text[:place], text[place:]) == b"<[redacted]>"
+        assert redact(both, text[:position], text[position:]) == b"<[redacted]>"
     assert redact(both, b"<abcdef", b"gx>") == b"<[redacted]gx>"
     assert redact([b"ababab"], b"abab", b"abab", b"ababa.") == b"[redacted]a."
 

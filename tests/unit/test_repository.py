@@ -199,8 +199,8 @@ def test_commit_and_branch_need_a_repository_and_a_handler_has_none(params: JobP
         params.validate()
 
 
-@pytest.mark.parametrize("place", ["/etc", "..", "a/../../b", "a/.."])
-def test_a_working_directory_is_inside_the_checkout(place: str) -> None:
+@pytest.mark.parametrize("directory", ["/etc", "..", "a/../../b", "a/.."])
+def test_a_working_directory_is_inside_the_checkout(directory: str) -> None:
     JobParams(repository_url=HTTPS, command="make", working_directory="a/b").validate()
     with pytest.raises(InvalidArgument, match="working_directory"):
-        JobParams(repository_url=HTTPS, command="make", working_directory=place).validate()
+        JobParams(repository_url=HTTPS, command="make", working_directory=directory).validate()

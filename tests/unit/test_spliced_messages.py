@@ -17,9 +17,9 @@ from airunner.codec.jobs import (
     read_result,
     result_to_pb,
 )
+from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import (
     SECRET_MASK,
-    ExecutionConfig,
     Job,
     JobParams,
     JobResult,

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airunner.domain.event import Event, Gap, ProcessEnd, ProcessError, ProcessStart
-from airunner.worker.spool import SPOOL_MAX_BYTES, Spool
-from airunner.worker.spool_folder import SpoolFolder
-from airunner.worker.spool_records import record_of
+from airunner.worker.publishing.spool import SPOOL_MAX_BYTES, Spool
+from airunner.worker.publishing.spool_folder import SpoolFolder
+from airunner.worker.publishing.spool_records import record_of
 from tests.support.spools import JOB_ID, batch, batches, files_limited_to, single_file
 
 
@@ -118,9 +118,9 @@ def test_a_limit_of_nothing_is_no_spool(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@given(place=st.integers(min_value=0), mask=st.integers(min_value=1, max_value=255))
+@given(position=st.integers(min_value=0), mask=st.integers(min_value=1, max_value=255))
 def test_any_damaged_byte_becomes_a_gap_and_nothing_else_is_touched(
-    tmp_path_factory: pytest.TempPathFactory, place: int, mask: int
+    tmp_path_factory: pytest.TempPathFactory, position: int, mask: int
 ) -> None:
     folder = tmp_path_factory.mktemp("spool")
     spool, events = new_spool(folder), batches(8)
@@ -128,8 +128,8 @@ def test_any_damaged_byte_becomes_a_gap_and_nothing_else_is_touched(
     assert write(spool, *events[4:])
     file = single_file(folder)
     content = bytearray(file.read_bytes())
-    place %= len(content)
-    content[place] ^= mask
+    position %= len(content)
+    content[position] ^= mask
     file.write_bytes(content)
 
     read = [*spool.read(), *spool.read()]

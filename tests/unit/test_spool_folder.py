@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from airunner.worker.spool import Spool
-from airunner.worker.spool_folder import Leftover, SpoolFolder
+from airunner.worker.publishing.spool import Spool
+from airunner.worker.publishing.spool_folder import Leftover, SpoolFolder
 from tests.support.spools import JOB_ID, batches, single_file
 
 # A process that writes two blocks, of 3 and 1 batches, and dies with them.
 _DYING = """
 import os, sys
 from pathlib import Path
-from airunner.worker.spool import Spool
-from airunner.worker.spool_folder import SpoolFolder
+from airunner.worker.publishing.spool import Spool
+from airunner.worker.publishing.spool_folder import SpoolFolder
 from tests.support.spools import batches
 spool = Spool(SpoolFolder(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3]))
 spool.write(batches(4)[:3], 1)

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from airunner.domain.answers import Enqueued
 from airunner.domain.errors import FailedPrecondition, Unavailable
 from airunner.domain.job import JobParams, JobState
-from airunner.services.api import CompleteRequest, DequeueRequest, StreamRequest
-from airunner.services.platform import Platform
-from airunner.stores.base import ApiKey, Enqueued, JobQuery
+from airunner.domain.requests import CompleteRequest, DequeueRequest, JobQuery, StreamRequest
+from airunner.services.composition import Services
+from airunner.stores.records import ApiKey
 from airunner.stores.sqlite import SqliteStore
 from airunner.stores.sqlite.schema import MIGRATIONS
 from airunner.stores.sqlite.store import DATABASE, back_up
 from airunner.testing.clock import ManualClock
-from airunner.testing.factories import make_batch, make_platform, make_request, make_success
+from airunner.testing.factories import make_batch, make_request, make_services, make_success
 
 
 @pytest.fixture
@@ -26,18 +27,18 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-def reopened(folder: Path, clock: ManualClock) -> Platform:
-    return make_platform(SqliteStore(folder, clock), clock)
+def reopened(folder: Path, clock: ManualClock) -> Services:
+    return make_services(SqliteStore(folder, clock), clock)
 
 
-async def enqueue(platform: Platform, params: JobParams | None = None) -> str:
-    (outcome,) = await platform.jobs.enqueue_jobs([make_request(params=params)])
+async def enqueue(services: Services, params: JobParams | None = None) -> str:
+    (outcome,) = await services.jobs.enqueue_jobs([make_request(params=params)])
     assert isinstance(outcome, Enqueued)
     return outcome.job_id
 
 
-async def dequeue(platform: Platform) -> str:
-    (held,) = await platform.jobs.dequeue_jobs(
+async def dequeue(services: Services) -> str:
+    (held,) = await services.jobs.dequeue_jobs(
         DequeueRequest(queue="builds", visibility_timeout_seconds=60, wait_seconds=0)
     )
     return held.task_token
@@ -72,8 +73,8 @@ async def test_a_tool_works_beside_the_owner(tmp_path: Path, clock: ManualClock)
 
 async def test_files_are_for_their_owners_eyes_only(tmp_path: Path, clock: ManualClock) -> None:
     folder = tmp_path / "deep" / "data"
-    async with reopened(folder, clock) as platform:
-        await enqueue(platform)
+    async with reopened(folder, clock) as services:
+        await enqueue(services)
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
         assert set(modes) >= {"airunner.db", "airunner.db-wal", "airunner.db-shm", "airunner.lock"}
         assert set(modes.values()) == {0o600}
@@ -81,8 +82,8 @@ async def test_files_are_for_their_owners_eyes_only(tmp_path: Path, clock: Manua
 
 
 async def test_a_file_from_the_future_is_refused_and_left_alone(tmp_path: Path, clock: ManualClock) -> None:
-    async with reopened(tmp_path, clock) as platform:
-        await enqueue(platform)
+    async with reopened(tmp_path, clock) as services:
+        await enqueue(services)
     future = len(MIGRATIONS) + 1
     with sqlite3.connect(tmp_path / DATABASE) as connection:
         connection.execute(f"PRAGMA user_version = {future}")
@@ -160,9 +161,9 @@ async def test_a_worker_that_does_not_come_back_after_downtime_loses_its_job(
 async def test_a_backup_is_whole_while_the_store_is_written(tmp_path: Path, clock: ManualClock) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy"
     copy.mkdir()
-    async with reopened(data, clock) as platform:
-        await asyncio.gather(*(enqueue(platform) for _ in range(50)))
-        writing = asyncio.create_task(keep_enqueueing(platform))
+    async with reopened(data, clock) as services:
+        await asyncio.gather(*(enqueue(services) for _ in range(50)))
+        writing = asyncio.create_task(keep_enqueueing(services))
         await asyncio.to_thread(back_up, data, copy / DATABASE)
         writing.cancel()
         await asyncio.wait([writing])
@@ -175,9 +176,9 @@ async def test_a_backup_is_whole_while_the_store_is_written(tmp_path: Path, cloc
         await enqueue(restored)
 
 
-async def keep_enqueueing(platform: Platform) -> None:
+async def keep_enqueueing(services: Services) -> None:
     while True:
-        await enqueue(platform)
+        await enqueue(services)
 
 
 async def test_there_is_nothing_to_back_up(tmp_path: Path) -> None:
@@ -188,25 +189,25 @@ async def test_there_is_nothing_to_back_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [0, 4000, 4096, 4097, 5000, 262_000])
 async def test_parameters_of_any_size_come_back(tmp_path: Path, clock: ManualClock, size: int) -> None:
     params = JobParams(command="make", environment={"PAD": "x" * size})
-    async with reopened(tmp_path, clock) as platform:
-        job_id = await enqueue(platform, params)
-    async with reopened(tmp_path, clock) as platform:
-        assert (await platform.jobs.get_job(job_id)).params == params
-        (listed,) = (await platform.jobs.list_jobs(JobQuery())).jobs
+    async with reopened(tmp_path, clock) as services:
+        job_id = await enqueue(services, params)
+    async with reopened(tmp_path, clock) as services:
+        assert (await services.jobs.get_job(job_id)).params == params
+        (listed,) = (await services.jobs.list_jobs(JobQuery())).jobs
         assert (listed.params == params) is not listed.abridged
-        (held,) = await platform.jobs.dequeue_jobs(DequeueRequest(queue="builds", wait_seconds=0))
+        (held,) = await services.jobs.dequeue_jobs(DequeueRequest(queue="builds", wait_seconds=0))
         assert held.job.params == params
-        assert (await platform.jobs.cancel_job(job_id)).params == params
+        assert (await services.jobs.cancel_job(job_id)).params == params
 
 
 async def test_a_purge_leaves_no_row_behind(tmp_path: Path, clock: ManualClock) -> None:
-    async with reopened(tmp_path, clock) as platform:
-        await enqueue(platform, JobParams(command="make", environment={"PAD": "x" * 9000}))
-        token = await dequeue(platform)
-        await platform.events.publish_events(token, [make_batch(1, 50), make_batch(51, 60)])
-        await platform.jobs.complete_jobs([CompleteRequest(task_token=token, result=make_success())])
+    async with reopened(tmp_path, clock) as services:
+        await enqueue(services, JobParams(command="make", environment={"PAD": "x" * 9000}))
+        token = await dequeue(services)
+        await services.events.publish_events(token, [make_batch(1, 50), make_batch(51, 60)])
+        await services.jobs.complete_jobs([CompleteRequest(task_token=token, result=make_success())])
         clock.advance(8 * 24 * 3600)
-        await platform.maintenance.run_once()
+        await services.maintenance.run_once()
     connection = sqlite3.connect(tmp_path / DATABASE)
     for statement in (
         "SELECT count(*) FROM jobs",

@@ -10,17 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from airunner.domain.answers import Enqueued
 from airunner.domain.errors import InternalError, InvalidArgument, Unavailable
-from airunner.domain.job import ExecutionConfig, JobParams, mint_job_id
-from airunner.services.api import DequeueRequest
-from airunner.services.platform import Platform
-from airunner.stores.base import Demand, Enqueued, JobQuery, NewJob
+from airunner.domain.execution import ExecutionConfig
+from airunner.domain.job import JobParams, mint_job_id
+from airunner.domain.requests import DequeueRequest, JobQuery
+from airunner.services.composition import Services
+from airunner.stores.records import Demand, NewJob
 from airunner.stores.sqlite import SqliteStore
 from airunner.stores.sqlite.store import DATABASE
 from airunner.stores.sqlite.writer import Transaction
 from airunner.testing.clock import ManualClock, ManualTimer
 from airunner.testing.conditions import until
-from airunner.testing.factories import NOON, make_platform, make_request
+from airunner.testing.factories import NOON, make_request, make_services
 
 
 @pytest.fixture
@@ -34,20 +36,20 @@ async def store(tmp_path: Path, clock: ManualClock) -> SqliteStore:
 
 
 @pytest.fixture
-async def platform(store: SqliteStore, clock: ManualClock) -> AsyncIterator[Platform]:
-    async with make_platform(store, clock) as platform:
-        yield platform
+async def services(store: SqliteStore, clock: ManualClock) -> AsyncIterator[Services]:
+    async with make_services(store, clock) as services:
+        yield services
 
 
-async def enqueue(platform: Platform) -> str:
-    (outcome,) = await platform.jobs.enqueue_jobs([make_request()])
+async def enqueue(services: Services) -> str:
+    (outcome,) = await services.jobs.enqueue_jobs([make_request()])
     assert isinstance(outcome, Enqueued)
     return outcome.job_id
 
 
-async def test_concurrent_writes_share_commits(platform: Platform, store: SqliteStore) -> None:
+async def test_concurrent_writes_share_commits(services: Services, store: SqliteStore) -> None:
     before = store.commits
-    ids = await asyncio.gather(*(enqueue(platform) for _ in range(300)))
+    ids = await asyncio.gather(*(enqueue(services) for _ in range(300)))
     assert len(set(ids)) == 300
     assert store.commits - before < 100
 
@@ -70,33 +72,33 @@ def add_queue(name: str, error: Exception | None = None) -> object:
     ],
 )
 async def test_an_operation_that_fails_is_undone_alone(
-    platform: Platform, store: SqliteStore, error: Exception, verdict: type[Exception]
+    services: Services, store: SqliteStore, error: Exception, verdict: type[Exception]
 ) -> None:
     outcomes = await asyncio.gather(
         store._write(add_queue("before")),  # type: ignore[arg-type]  # the factory hides the type
-        enqueue(platform),
+        enqueue(services),
         store._write(add_queue("faulty", error)),  # type: ignore[arg-type]  # same
         store._write(add_queue("after")),  # type: ignore[arg-type]  # same
-        enqueue(platform),
+        enqueue(services),
         return_exceptions=True,
     )
     assert [type(outcome) for outcome in outcomes] == [str, str, verdict, str, str]
-    assert [queue.name for queue in await platform.jobs.list_queues()] == ["after", "before", "builds"]
-    assert len((await platform.jobs.list_jobs(JobQuery())).jobs) == 2
+    assert [queue.name for queue in await services.jobs.list_queues()] == ["after", "before", "builds"]
+    assert len((await services.jobs.list_jobs(JobQuery())).jobs) == 2
 
 
 async def test_a_full_disk_is_an_error_and_no_corruption(
-    platform: Platform, store: SqliteStore, tmp_path: Path
+    services: Services, store: SqliteStore, tmp_path: Path
 ) -> None:
-    kept = await enqueue(platform)
+    kept = await enqueue(services)
     await store._write(lambda tx: limit_pages(tx, to=0))
     large = make_request(params=JobParams(command="make", environment={"PAD": "x" * 200_000}))
     with pytest.raises(Unavailable):
-        await platform.jobs.enqueue_jobs([large])
-    assert (await platform.jobs.get_job(kept)).job_id == kept
+        await services.jobs.enqueue_jobs([large])
+    assert (await services.jobs.get_job(kept)).job_id == kept
     await store._write(lambda tx: limit_pages(tx, to=2**30))
-    await platform.jobs.enqueue_jobs([large])
-    assert len((await platform.jobs.list_jobs(JobQuery())).jobs) == 2
+    await services.jobs.enqueue_jobs([large])
+    assert len((await services.jobs.list_jobs(JobQuery())).jobs) == 2
     connection = sqlite3.connect(tmp_path / DATABASE)
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     connection.close()
@@ -108,63 +110,63 @@ def limit_pages(tx: Transaction, to: int) -> None:
 
 
 async def test_a_waiting_dequeue_rides_the_commit_of_the_enqueue(
-    platform: Platform, store: SqliteStore
+    services: Services, store: SqliteStore
 ) -> None:
-    call = asyncio.create_task(platform.jobs.dequeue_jobs(DequeueRequest(queue="builds", wait_seconds=20)))
-    await until(lambda: platform.dispatcher.waiting == 1)
+    call = asyncio.create_task(services.jobs.dequeue_jobs(DequeueRequest(queue="builds", wait_seconds=20)))
+    await until(lambda: services.dispatcher.waiting == 1)
     await store.check()
     await store.set_paused("other", paused=True)
     before = store.commits
-    job_id = await enqueue(platform)
+    job_id = await enqueue(services)
     (held,) = await call
     assert held.job.job_id == job_id
     assert store.commits - before == 1
 
 
 async def test_a_dequeue_that_waits_on_a_paused_queue_makes_no_work(
-    platform: Platform, store: SqliteStore, clock: ManualClock
+    services: Services, store: SqliteStore, clock: ManualClock
 ) -> None:
-    await platform.jobs.enqueue_jobs([make_request(delay_seconds=5)])
-    await platform.jobs.set_paused("builds", paused=True)
-    call = asyncio.create_task(platform.jobs.dequeue_jobs(DequeueRequest(queue="builds", wait_seconds=20)))
-    await until(lambda: platform.dispatcher.waiting == 1)
+    await services.jobs.enqueue_jobs([make_request(delay_seconds=5)])
+    await services.jobs.set_paused("builds", paused=True)
+    call = asyncio.create_task(services.jobs.dequeue_jobs(DequeueRequest(queue="builds", wait_seconds=20)))
+    await until(lambda: services.dispatcher.waiting == 1)
     clock.advance(10)
     before = store.commits
     # Each of these is a turn for the writer, in which it could find itself something to do.
     for _ in range(20):
         await store.set_paused("other", paused=False)
     assert store.commits - before == 20
-    await platform.jobs.set_paused("builds", paused=False)
+    await services.jobs.set_paused("builds", paused=False)
     assert len(await call) == 1
 
 
 async def test_a_cancelled_caller_does_not_undo_an_accepted_write(
-    platform: Platform, store: SqliteStore
+    services: Services, store: SqliteStore
 ) -> None:
     request = make_request()
-    call = asyncio.create_task(platform.jobs.enqueue_jobs([request]))
+    call = asyncio.create_task(services.jobs.enqueue_jobs([request]))
     await asyncio.sleep(0)
     call.cancel()
     await asyncio.wait([call])
-    first = await platform.jobs.enqueue_jobs([request])
-    assert len((await platform.jobs.list_jobs(JobQuery())).jobs) == 1
+    first = await services.jobs.enqueue_jobs([request])
+    assert len((await services.jobs.list_jobs(JobQuery())).jobs) == 1
     assert isinstance(first[0], Enqueued)
 
 
 async def test_closing_finishes_what_was_accepted(tmp_path: Path, clock: ManualClock) -> None:
     store = SqliteStore(tmp_path, clock)
-    async with make_platform(store, clock) as platform:
-        calls = [asyncio.create_task(enqueue(platform)) for _ in range(50)]
+    async with make_services(store, clock) as services:
+        calls = [asyncio.create_task(enqueue(services)) for _ in range(50)]
         await asyncio.sleep(0)
     ids = await asyncio.gather(*calls)
-    async with make_platform(SqliteStore(tmp_path, clock), clock) as platform:
-        page = await platform.jobs.list_jobs(JobQuery(page_size=500))
+    async with make_services(SqliteStore(tmp_path, clock), clock) as services:
+        page = await services.jobs.list_jobs(JobQuery(page_size=500))
         assert {job.job_id for job in page.jobs} == set(ids)
 
 
-async def test_a_malformed_request_reaches_no_writer(platform: Platform, store: SqliteStore) -> None:
+async def test_a_malformed_request_reaches_no_writer(services: Services, store: SqliteStore) -> None:
     before = store.commits
-    (outcome,) = await platform.jobs.enqueue_jobs([make_request("not a queue")])
+    (outcome,) = await services.jobs.enqueue_jobs([make_request("not a queue")])
     assert isinstance(outcome, InvalidArgument)
     assert store.commits == before
 
@@ -179,8 +181,8 @@ class SlowTimers(ManualClock):
 async def test_what_a_claim_leaves_is_offered_to_those_who_wait(tmp_path: Path) -> None:
     clock = SlowTimers()
     store = SqliteStore(tmp_path, clock)
-    async with make_platform(store, clock) as platform:
-        await platform.jobs.enqueue_jobs([make_request(delay_seconds=10), make_request(delay_seconds=10)])
+    async with make_services(store, clock) as services:
+        await services.jobs.enqueue_jobs([make_request(delay_seconds=10), make_request(delay_seconds=10)])
         waiting = asyncio.create_task(store.dequeue_jobs(demand()))
         await store.set_paused("other", paused=True)  # comes after the dequeue, so that is parked by now
         clock.advance(10)
@@ -189,14 +191,14 @@ async def test_what_a_claim_leaves_is_offered_to_those_who_wait(tmp_path: Path) 
             assert len(await waiting) == 1
 
 
-async def test_a_row_that_cannot_be_read_stops_nobody_else(platform: Platform, store: SqliteStore) -> None:
+async def test_a_row_that_cannot_be_read_stops_nobody_else(services: Services, store: SqliteStore) -> None:
     waiting = asyncio.create_task(store.dequeue_jobs(demand()))
     await store.set_paused("other", paused=True)
     await store.enqueue_jobs([bad_job()])
     with pytest.raises(InternalError):
         await waiting
     await store.check()
-    await enqueue(platform)
+    await enqueue(services)
 
 
 async def test_a_closed_store_turns_everybody_away(store: SqliteStore) -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from airunner.domain.batching import unpack
 from airunner.domain.event import Event, OutputBatch
-from airunner.worker.spool import SPOOL_MAX_BYTES, Spool
-from airunner.worker.spool_folder import SpoolFolder
-from airunner.worker.unpublished import UnpublishedEvents, event_bytes
+from airunner.worker.publishing.spool import SPOOL_MAX_BYTES, Spool
+from airunner.worker.publishing.spool_folder import SpoolFolder
+from airunner.worker.publishing.unpublished import UnpublishedEvents, event_bytes
 from tests.support.spools import JOB_ID, NOW, batches, files_limited_to, single_file
 
 SIZE = event_bytes(batches(1)[0])

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from airunner.cli.answers import Reason, answer
-from airunner.cli.documents import why_document
-from airunner.cli.timeline import EntryKind, Evidence, JobsBefore, tell
+from airunner.cli.json_schema import why_document
+from airunner.domain.answers import QueueStats, WorkerSeen
 from airunner.domain.event import Event, EventData, Gap, ProcessEnd, ProcessError, ProcessStart, Progress
-from airunner.domain.job import ExecutionConfig, Job, JobParams, JobResult, JobState, Outcome
+from airunner.domain.execution import ExecutionConfig
+from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome
 from airunner.domain.lifecycle import Lifecycle
-from airunner.services.api import WorkerSeen
-from airunner.stores.base import QueueStats
+from airunner.reading.why.explain import ReasonKind, explain
+from airunner.reading.why.timeline import EntryKind, JobFacts, JobsBefore, tell
 from airunner.testing.factories import NOON
 
 NOW = NOON + 600_000
@@ -81,33 +81,33 @@ def error(attempt: int, seconds: float, message: str) -> Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    evidence: Evidence
-    reason: Reason
+    facts: JobFacts
+    reason: ReasonKind
     says: str
     entries: tuple[tuple[EntryKind, str], ...] = ()
     """What the entries after the first say, as far as it matters."""
 
 
-def waiting(a_job: Job, **more: Any) -> Evidence:
-    return Evidence(job=a_job, now=NOW, **{"queue": queue(), "workers": SERVED, **more})
+def waiting(a_job: Job, **more: Any) -> JobFacts:
+    return JobFacts(job=a_job, now=NOW, **{"queue": queue(), "workers": SERVED, **more})
 
 
-K, R = EntryKind, Reason
+K, R = EntryKind, ReasonKind
 STORIES = {
     "paused queue": Story(
-        evidence=waiting(job(), queue=queue(paused=True), before=JobsBefore(waiting=3)),
+        facts=waiting(job(), queue=queue(paused=True), before=JobsBefore(waiting=3)),
         reason=R.PAUSED,
         says="It waits because queue builds is paused.",
         entries=((K.PAUSED, "queue builds is paused"), (K.BEHIND, "3 jobs of queue builds before it")),
     ),
     "delayed": Story(
-        evidence=waiting(job(due_at=NOW + 90_000)),
+        facts=waiting(job(due_at=NOW + 90_000)),
         reason=R.DELAYED,
         says="It waits because it was delayed until 2023-11-14T22:24:50.000Z, in 1 min 30 s.",
         entries=((K.DELAYED, "may not begin before this: it was delayed by 11 min 30 s"),),
     ),
     "behind others": Story(
-        evidence=waiting(
+        facts=waiting(
             job(), queue=queue(scheduled=9, active=2), before=JobsBefore(waiting=8, running=("a", "b"))
         ),
         reason=R.BEHIND,
@@ -115,24 +115,24 @@ STORIES = {
         entries=((K.BEHIND, "8 jobs of queue builds before it; running: a, b"),),
     ),
     "far behind others": Story(
-        evidence=waiting(job(), before=JobsBefore(waiting=80_000, exact=False)),
+        facts=waiting(job(), before=JobsBefore(waiting=80_000, exact=False)),
         reason=R.BEHIND,
         says="It waits because at most 80,000 jobs of queue builds are before it",
         entries=((K.BEHIND, "at most 80,000 jobs of queue builds before it"),),
     ),
     "nobody serves the queue": Story(
-        evidence=waiting(job(), workers=(replace(SERVED[0], queues=("other",)),)),
+        facts=waiting(job(), workers=(replace(SERVED[0], queues=("other",)),)),
         reason=R.NO_WORKER,
         says="It waits because no worker of queue builds was heard of lately.",
     ),
     "next in line": Story(
-        evidence=waiting(job(), queue=queue(active=1), before=JobsBefore(running=("a",))),
+        facts=waiting(job(), queue=queue(active=1), before=JobsBefore(running=("a",))),
         reason=R.NEXT,
         says="It is the next of queue builds and waits for a worker to be free; 1 job of it running.",
         entries=((K.BEHIND, "0 jobs of queue builds before it; running: a"),),
     ),
     "a handler that will be tried again": Story(
-        evidence=waiting(
+        facts=waiting(
             job(attempt=1, due_at=NOW + 8_000, last_error="ValueError: no such user"),
             events=[
                 start(1, 1),
@@ -153,7 +153,7 @@ STORIES = {
         ),
     ),
     "handed back before it began": Story(
-        evidence=waiting(job(attempt=1, handed_back=1)),
+        facts=waiting(job(attempt=1, handed_back=1)),
         reason=R.NEXT,
         says="It is the next of queue builds",
         entries=(
@@ -162,7 +162,7 @@ STORIES = {
         ),
     ),
     "running": Story(
-        evidence=Evidence(
+        facts=JobFacts(
             job=running(),
             now=NOW,
             events=[start(1, 540), event(1, 550, Progress(done=3, total=9, message="pages"))],
@@ -176,13 +176,13 @@ STORIES = {
         ),
     ),
     "taken, and nothing published yet": Story(
-        evidence=Evidence(job=running(), now=NOW),
+        facts=JobFacts(job=running(), now=NOW),
         reason=R.RUNNING,
         says="It runs: attempt 1 on worker w1.",
         entries=((K.BEGUN, "attempt 1 was taken by worker w1"), (K.VISIBILITY, "its visibility runs out")),
     ),
     "running again after a worker was lost": Story(
-        evidence=Evidence(
+        facts=JobFacts(
             job=running(attempt=2, worker_id="w2"), now=NOW, events=[start(1, 1), start(2, 300, "w2")]
         ),
         reason=R.RUNNING,
@@ -195,34 +195,34 @@ STORIES = {
         ),
     ),
     "being cancelled": Story(
-        evidence=Evidence(job=running(cancel_requested=True), now=NOW, events=[start(1, 1)]),
+        facts=JobFacts(job=running(cancel_requested=True), now=NOW, events=[start(1, 1)]),
         reason=R.CANCELLING,
         says="It is being cancelled: worker w1 is to stop it.",
         entries=((K.BEGUN, ""), (K.CANCELLING, "it is to be cancelled"), (K.VISIBILITY, "")),
     ),
     "silent worker": Story(
-        evidence=Evidence(job=running(visible_until=NOW - 5_000), now=NOW, events=[start(1, 1)]),
+        facts=JobFacts(job=running(visible_until=NOW - 5_000), now=NOW, events=[start(1, 1)]),
         reason=R.WORKER_LOST,
         says="It waits to be begun again: worker w1 let its visibility run out 5.0 s ago.",
         entries=((K.BEGUN, ""), (K.VISIBILITY, "its visibility ran out; 2 tries left then")),
     ),
     "silent worker, paused queue": Story(
-        evidence=Evidence(job=running(visible_until=NOW - 5_000), now=NOW, queue=queue(paused=True)),
+        facts=JobFacts(job=running(visible_until=NOW - 5_000), now=NOW, queue=queue(paused=True)),
         reason=R.PAUSED,
         says="It waits to be begun again because queue builds is paused; worker w1 let",
     ),
     "silent worker on the last try": Story(
-        evidence=Evidence(job=running(visible_until=NOW - 5_000, attempt=3), now=NOW, events=[start(3, 1)]),
+        facts=JobFacts(job=running(visible_until=NOW - 5_000, attempt=3), now=NOW, events=[start(3, 1)]),
         reason=R.WORKER_LOST,
         says="It is about to end as LOST: worker w1 let its visibility run out 5.0 s ago, and no try is",
     ),
     "silent worker of a cancelled job": Story(
-        evidence=Evidence(job=running(visible_until=NOW - 5_000, cancel_requested=True), now=NOW),
+        facts=JobFacts(job=running(visible_until=NOW - 5_000, cancel_requested=True), now=NOW),
         reason=R.CANCELLING,
         says="It is about to be CANCELLED: worker w1 let",
     ),
     "done": Story(
-        evidence=Evidence(job=ended(Outcome.SUCCESS), now=NOW, events=[start(1, 1), end(1, 4)]),
+        facts=JobFacts(job=ended(Outcome.SUCCESS), now=NOW, events=[start(1, 1), end(1, 4)]),
         reason=R.COMPLETED,
         says="It did its work in attempt 1 after 3.0 s.",
         entries=(
@@ -232,13 +232,13 @@ STORIES = {
         ),
     ),
     "a copy that is done": Story(
-        evidence=Evidence(job=replace(ended(Outcome.SUCCESS), retried_from="the-first"), now=NOW),
+        facts=JobFacts(job=replace(ended(Outcome.SUCCESS), retried_from="the-first"), now=NOW),
         reason=R.COMPLETED,
         says="It did its work",
         entries=((K.FINISHED, "the job is COMPLETED"),),
     ),
     "exit code": Story(
-        evidence=Evidence(
+        facts=JobFacts(
             job=ended(Outcome.FAILURE, exit_code=3, error="exited with code 3"),
             now=NOW,
             events=[start(1, 1), end(1, 4, 3)],
@@ -252,7 +252,7 @@ STORIES = {
         ),
     ),
     "signal": Story(
-        evidence=Evidence(
+        facts=JobFacts(
             job=ended(Outcome.FAILURE, exit_code=137, error="killed by SIGKILL"),
             now=NOW,
             events=[start(1, 1), end(1, 4, 137)],
@@ -262,7 +262,7 @@ STORIES = {
         entries=((K.BEGUN, ""), (K.ENDED, "killed by SIGKILL (exit code 137)"), (K.FINISHED, "")),
     ),
     "no such command": Story(
-        evidence=Evidence(
+        facts=JobFacts(
             job=ended(Outcome.FAILURE, exit_code=127, error="no such command: mak"),
             now=NOW,
             events=[error(1, 1, "no such command: mak"), end(1, 1, 127)],
@@ -275,7 +275,7 @@ STORIES = {
         ),
     ),
     "handler error": Story(
-        evidence=Evidence(
+        facts=JobFacts(
             job=replace(
                 ended(Outcome.FAILURE, exit_code=1, error="ValueError: no such user", attempt=2),
                 params=JobParams(handler="greet"),
@@ -294,7 +294,7 @@ STORIES = {
         ),
     ),
     "timeout": Story(
-        evidence=Evidence(
+        facts=JobFacts(
             job=ended(Outcome.TIMEOUT, exit_code=143, error="timed out after 90 s"),
             now=NOW,
             events=[start(1, 1), error(1, 91, "timed out after 90 s"), end(1, 91, 143)],
@@ -304,20 +304,20 @@ STORIES = {
         entries=((K.BEGUN, ""), (K.ENDED, "timed out after 90 s (exit code 143)"), (K.FINISHED, "TIMEOUT")),
     ),
     "interrupted": Story(
-        evidence=Evidence(
+        facts=JobFacts(
             job=ended(Outcome.INTERRUPTED, error="interrupted on its last try", attempt=3), now=NOW
         ),
         reason=R.INTERRUPTED,
         says="It failed because its worker shut down on its last try.",
     ),
     "cancelled in the queue": Story(
-        evidence=Evidence(job=ended(Outcome.CANCELLED, error="cancelled", attempt=0, worker_id=""), now=NOW),
+        facts=JobFacts(job=ended(Outcome.CANCELLED, error="cancelled", attempt=0, worker_id=""), now=NOW),
         reason=R.CANCELLED,
         says="It was cancelled before it began.",
         entries=((K.FINISHED, "the job is CANCELLED: cancelled"),),
     ),
     "cancelled while it ran": Story(
-        evidence=Evidence(
+        facts=JobFacts(
             job=ended(Outcome.CANCELLED, error="cancelled", exit_code=143),
             now=NOW,
             events=[start(1, 1), error(1, 3, "cancelled"), end(1, 3, 143)],
@@ -327,7 +327,7 @@ STORIES = {
         entries=((K.BEGUN, ""), (K.ENDED, "cancelled (exit code 143)"), (K.FINISHED, "")),
     ),
     "lost on the last try": Story(
-        evidence=Evidence(
+        facts=JobFacts(
             job=ended(Outcome.LOST, error="the worker was lost on the last try", attempt=3),
             now=NOW,
             events=[start(1, 1), start(3, 9, "w3")],
@@ -344,7 +344,7 @@ STORIES = {
         ),
     ),
     "with a gap": Story(
-        evidence=Evidence(
+        facts=JobFacts(
             job=ended(Outcome.SUCCESS),
             now=NOW,
             events=[
@@ -367,7 +367,7 @@ STORIES = {
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())
 def test_each_story_has_its_answer(story: Story) -> None:
-    told = answer(story.evidence)
+    told = explain(story.facts)
     assert told.reason is story.reason
     assert told.text.startswith(story.says), told.text
     assert told.text.endswith(".")
@@ -377,7 +377,7 @@ def test_each_story_has_its_answer(story: Story) -> None:
     "story", [s for s in STORIES.values() if s.entries], ids=[n for n, s in STORIES.items() if s.entries]
 )
 def test_each_story_is_told_in_order(story: Story) -> None:
-    first, *rest = tell(story.evidence)
+    first, *rest = tell(story.facts)
     assert first.kind is EntryKind.ENQUEUED
     assert [entry.kind for entry in rest] == [kind for kind, _ in story.entries]
     for entry, (_, text) in zip(rest, story.entries, strict=True):
@@ -386,23 +386,23 @@ def test_each_story_is_told_in_order(story: Story) -> None:
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())
 def test_known_times_never_run_backwards(story: Story) -> None:
-    noted = [entry.at for entry in tell(story.evidence) if entry.at]
+    noted = [entry.at for entry in tell(story.facts) if entry.at]
     assert noted == sorted(noted)
 
 
 def test_the_first_entry_says_who_wanted_it() -> None:
-    first = tell(Evidence(job=job(retried_from="the-first"), now=NOW))[0]
+    first = tell(JobFacts(job=job(retried_from="the-first"), now=NOW))[0]
     assert (first.at, first.text) == (NOON, "enqueued in queue builds by ann, as a copy of the-first")
 
 
 def test_a_loss_is_dated_by_the_next_attempt() -> None:
-    entries = tell(STORIES["running again after a worker was lost"].evidence)
+    entries = tell(STORIES["running again after a worker was lost"].facts)
     assert [entry.at for entry in entries if entry.kind is EntryKind.LOST] == [NOON + 300_000]
 
 
 def test_the_document_has_everything() -> None:
-    evidence = STORIES["exit code"].evidence
-    document = why_document(evidence.job, tell(evidence), answer(evidence))
+    facts = STORIES["exit code"].facts
+    document = why_document(facts.job, tell(facts), explain(facts))
     assert (document["state"], document["reason"]) == ("FAILED", "failed")
     assert document["entries"] == [
         {"at": "2023-11-14T22:13:20.000Z", "kind": "enqueued", "attempt": 0}

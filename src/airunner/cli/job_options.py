@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
-from airunner.cli.words import repository_and_command
+from airunner.cli.arguments import repository_and_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airunner.domain.override import ExecutionOverride
-    from airunner.services.api import EnqueueRequest
+    from airunner.domain.execution import ExecutionOverride
+    from airunner.domain.requests import EnqueueRequest
 
 JOB_GROUP = Group("Job", sort_key=10)
 Command = Annotated[
@@ -59,16 +59,16 @@ class JobOptions:
     request_id: str = ""
     """UUID that makes this repeatable: the same one gives the same job."""
 
-    def request(self, words: Sequence[str], override: ExecutionOverride | None = None) -> EnqueueRequest:
+    def request(self, tokens: Sequence[str], override: ExecutionOverride | None = None) -> EnqueueRequest:
         """Return the request to add the job."""
         import uuid
 
         from airunner.config import process_environment
         from airunner.domain.errors import InvalidArgument
         from airunner.domain.job import JobParams, ProcessType
-        from airunner.services.api import EnqueueRequest
+        from airunner.domain.requests import EnqueueRequest
 
-        repository, command = repository_and_command(words)
+        repository, command = repository_and_command(tokens)
         if not command and not self.handler and not repository:
             raise InvalidArgument("there is no command; write it after '--', as in: -- echo hello")
         if command and self.handler:
@@ -107,21 +107,21 @@ class JobOptions:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidArgument(f"--payload: cannot read {self.payload[1:]}: {error}") from None
 
-    def environment(self, own: Mapping[str, str]) -> dict[str, str]:
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the job's variables, with those of the caller where only a name is given."""
         chosen: dict[str, str] = {}
         for entry in self.env:
             name, given, value = entry.partition("=")
-            chosen[name] = value if given else _own_value(own, name, "--env")
-        return chosen | {name: _own_value(own, name, "--secret") for name in self.secret}
+            chosen[name] = value if given else _value_of(environ, name, "--env")
+        return chosen | {name: _value_of(environ, name, "--secret") for name in self.secret}
 
 
 PLAIN_JOB = JobOptions()
 
 
-def _own_value(own: Mapping[str, str], name: str, option: str) -> str:
+def _value_of(environ: Mapping[str, str], name: str, option: str) -> str:
     from airunner.domain.errors import InvalidArgument
 
-    if name not in own:
+    if name not in environ:
         raise InvalidArgument(f"{option} {name}: there is no such variable in your environment")
-    return own[name]
+    return environ[name]

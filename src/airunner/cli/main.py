@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from airunner import __version__
+from airunner.cli.arguments import with_visible_divider
 from airunner.cli.exit_codes import ExitCode, of_error
 from airunner.cli.printing import say
-from airunner.cli.words import with_visible_divider
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +62,7 @@ def build_app(*, describe: bool = False) -> App:
     )
     app["--help"].group = app["--version"].group = ABOUT
     for order, (name, (place, group)) in enumerate(COMMANDS.items()):
-        app.command(f"airunner.cli.{place}", name=name, group=group, sort_key=order)
+        app.command(f"airunner.cli.commands.{place}", name=name, group=group, sort_key=order)
         if describe:
             _ = app[name]
     return app

@@ -24,7 +24,7 @@ JobId = Annotated[str, Parameter(help="The id of the job.")]
 
 @Parameter(name="*", group=CONNECTION_GROUP)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class ConnectionOptions:
     """How a client command reaches the servers."""
 
     server: str | None = None
@@ -46,7 +46,7 @@ class Connection:
         return load(self.config, {**own, **(flags or {})}).settings
 
 
-ANY_SERVER = Connection()
+ANY_SERVER = ConnectionOptions()
 
 
 def load(config_file: Path | None, flags: Mapping[str, object]) -> Loaded:

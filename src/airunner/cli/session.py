@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from airunner.cli.options import Connection
+    from airunner.cli.options import ConnectionOptions
     from airunner.client import AsyncClient
     from airunner.domain.retry import RetryPolicy
 
@@ -17,28 +17,30 @@ T = TypeVar("T")
 _ROUNDS = 5
 
 
-def with_client(connection: Connection, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
+def with_client(connection: ConnectionOptions, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
     """Return what `work` does with a client that gives up soon when no server answers."""
     from airunner.app import build_client
 
     settings = connection.load()
 
     async def session() -> T:
-        async with build_client(settings, retry=_soon()) as hasty:
-            return await work(hasty)
+        async with build_client(settings, retry=_soon()) as quick_client:
+            return await work(quick_client)
 
     return asyncio.run(session())
 
 
-def with_clients(connection: Connection, work: Callable[[AsyncClient, AsyncClient], Awaitable[T]]) -> T:
+def with_clients(
+    connection: ConnectionOptions, work: Callable[[AsyncClient, AsyncClient], Awaitable[T]]
+) -> T:
     """Return what `work` does with two clients: one that gives up soon, and one that sits out an outage."""
     from airunner.app import build_client
 
     settings = connection.load()
 
     async def session() -> T:
-        async with build_client(settings, retry=_soon()) as hasty, build_client(settings) as patient:
-            return await work(hasty, patient)
+        async with build_client(settings, retry=_soon()) as quick_client, build_client(settings) as client:
+            return await work(quick_client, client)
 
     return asyncio.run(session())
 

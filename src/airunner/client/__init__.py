@@ -6,21 +6,18 @@ from airunner.client.async_client import DEFAULT_QUEUE, AsyncClient, StreamOptio
 from airunner.client.monitor import ConnectionState
 from airunner.client.sync_client import Client
 from airunner.client.wire_client import DEFAULT_SERVER, WireClient
-from airunner.domain.completeness import Coverage, LogProof, Verdict, VerdictKind
-from airunner.domain.event_buffer import EventBuffer
-from airunner.services.api import (
+from airunner.domain.answers import DequeuedJob, Enqueued, HeldJob, JobPage, Published, QueueStats, WorkerSeen
+from airunner.domain.requests import (
     CompleteRequest,
-    DequeuedJob,
     DequeueRequest,
     EnqueueRequest,
-    HeldJob,
-    Published,
+    JobQuery,
     ReleaseRequest,
     StreamRequest,
     UpdateRequest,
-    WorkerSeen,
 )
-from airunner.stores.base import Enqueued, JobPage, JobQuery, QueueStats
+from airunner.reading.event_buffer import EventBuffer
+from airunner.reading.proof import Coverage, LogProof, LogVerdict, VerdictKind
 
 __all__ = [
     "DEFAULT_QUEUE",
@@ -39,13 +36,13 @@ __all__ = [
     "JobPage",
     "JobQuery",
     "LogProof",
+    "LogVerdict",
     "Published",
     "QueueStats",
     "ReleaseRequest",
     "StreamOptions",
     "StreamRequest",
     "UpdateRequest",
-    "Verdict",
     "VerdictKind",
     "WireClient",
     "WorkerSeen",

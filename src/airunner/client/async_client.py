@@ -8,23 +8,23 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from airunner.client.entries import only
+from airunner.client.batch_calls import single
 from airunner.client.monitor import SILENCE_SECONDS, MonitorOptions
 from airunner.client.wire_client import WireClient
 from airunner.domain import limits
 from airunner.domain.errors import DeadlineExceeded
 from airunner.domain.job import JobParams
-from airunner.services.api import DequeueRequest, EnqueueRequest, StreamRequest
+from airunner.domain.requests import DequeueRequest, EnqueueRequest, StreamRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from airunner.client.monitor import ConnectionState
+    from airunner.domain.answers import DequeuedJob, Enqueued
     from airunner.domain.event import Event, EventType
-    from airunner.domain.job import ExecutionConfig, Job, JobState
-    from airunner.domain.override import ExecutionOverride
-    from airunner.services.api import CompleteRequest, DequeuedJob
-    from airunner.stores.base import Enqueued
+    from airunner.domain.execution import ExecutionConfig, ExecutionOverride
+    from airunner.domain.job import Job, JobState
+    from airunner.domain.requests import CompleteRequest
 
 DEFAULT_QUEUE = "default"
 
@@ -62,7 +62,7 @@ class AsyncClient(WireClient):
             max_attempts=max_attempts,
             execution=execution,
         )
-        return only(await self.enqueue_jobs([request]))
+        return single(await self.enqueue_jobs([request]))
 
     async def dequeue(
         self,
@@ -89,7 +89,7 @@ class AsyncClient(WireClient):
 
     async def complete(self, request: CompleteRequest) -> JobState:
         """End a held job. Repeating the same completion is harmless."""
-        return only(await self.complete_jobs([request]))
+        return single(await self.complete_jobs([request]))
 
     async def wait_for_end(self, job_id: str, *, timeout_seconds: float | None = None) -> Job:
         """Return a job once it has ended; DeadlineExceeded when that takes longer than the time-out."""

@@ -17,9 +17,9 @@ import pyqwest
 from connectrpc.errors import ConnectError
 
 from airunner import __version__
+from airunner.codec.errors import from_connect, is_cancellation
 from airunner.domain.errors import DeadlineExceeded, InvalidArgument, Unavailable
 from airunner.domain.retry import RetryPolicy
-from airunner.rpc.errors import from_connect, is_cancellation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -135,15 +135,15 @@ class ServiceConnection(Generic[C]):
 
     async def stream(self, method: ServerStream[C, Q, R], request: Q) -> AsyncGenerator[R, None]:
         """Yield the messages of one stream, from the current address and without a second try."""
-        place = self._current
-        address, client = self._clients[place]
+        index = self._current
+        address, client = self._clients[index]
         try:
             messages = cast("AsyncGenerator[R, None]", method(client, request, headers=self._headers))
             async with aclosing(messages):
                 async for message in messages:
                     yield message
         except ConnectError as error:
-            raise self._failure(error, place, address) from error
+            raise self._failure(error, index, address) from error
 
     def leave(self) -> None:
         """Prefer the next address from now on."""
@@ -166,15 +166,15 @@ class ServiceConnection(Generic[C]):
         timeout_ms: int,
         undo: Callable[[R], Awaitable[None]] | None,
     ) -> R:
-        place = self._current
-        address, client = self._clients[place]
+        index = self._current
+        address, client = self._clients[index]
         noted = _cancel_requests()
         try:
             answer = await method(client, request, headers=self._headers, timeout_ms=max(1, timeout_ms))
         except ConnectError as error:
             if _cancel_requests() > noted:
                 raise asyncio.CancelledError from error
-            raise self._failure(error, place, address) from error
+            raise self._failure(error, index, address) from error
         if _cancel_requests() > noted:
             # The library waits with wait_for, which before Python 3.12 prefers an answer to a cancellation.
             if undo:
@@ -182,16 +182,16 @@ class ServiceConnection(Generic[C]):
             raise asyncio.CancelledError
         return answer
 
-    def _failure(self, error: ConnectError, place: int, address: str) -> BaseException:
+    def _failure(self, error: ConnectError, index: int, address: str) -> BaseException:
         failure = translate(error, address)
         if isinstance(failure, Unavailable | DeadlineExceeded):
-            self._leave(place)
+            self._leave(index)
         return failure
 
-    def _leave(self, place: int) -> None:
+    def _leave(self, index: int) -> None:
         # Whoever failed there first has moved on already.
-        if self._current == place:
-            self._current = (place + 1) % len(self._clients)
+        if self._current == index:
+            self._current = (index + 1) % len(self._clients)
 
 
 def translate(error: ConnectError, address: str) -> BaseException:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airunner.client.messages import refusing
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import instant
 from airunner.codec.jobs import enum_from_pb
-from airunner.stores.dead_letters import DeadLetter, DeadLetterPage, DeadLetterReason, Redriven
+from airunner.codec.requests import refusing
+from airunner.domain.answers import DeadLetter, DeadLetterPage, DeadLetterReason, Redriven
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from airunner.stores.dead_letters import Redrive
+    from airunner.domain.requests import Redrive
 
 
 @refusing

@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from airunner.client.connection import ConnectionLost
-from airunner.client.messages import stream_to_pb
-from airunner.client.prefetch import Bounds, fetch_ahead
+from airunner.client.prefetch import PrefetchBounds, fetch_ahead
 from airunner.codec.events import decode_event
 from airunner.codec.gen.job.v1.job_connect import JobEventsServiceClient
+from airunner.codec.requests import stream_to_pb
 from airunner.domain.batching import unpack
 from airunner.domain.errors import AirunnerError, DeadlineExceeded, ResourceExhausted, Unavailable
 from airunner.domain.event import EncodedEvent, Event, EventType, Output, Position
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airunner.client.connection import ServiceConnection
     from airunner.codec.gen.job.v1 import job_pb2 as pb
     from airunner.domain.job import Job
-    from airunner.services.api import StreamRequest
+    from airunner.domain.requests import StreamRequest
 
 # The server says something every 15 s, if only that it lives.
 SILENCE_SECONDS = 45.0
@@ -45,7 +45,7 @@ class MonitorOptions:
     on_state: Callable[[ConnectionState, str], None] | None = None
     give_up_seconds: float | None = None
     silence_seconds: float = SILENCE_SECONDS
-    ahead: Bounds = Bounds()
+    ahead: PrefetchBounds = PrefetchBounds()
 
 
 class Monitor:

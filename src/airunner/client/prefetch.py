@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class PrefetchBounds:
     """How far ahead to fetch: no further while so many items, or so many bytes of them, wait."""
 
     items: int = 64
@@ -23,7 +23,7 @@ class Bounds:
 
 
 async def fetch_ahead(
-    source: AsyncGenerator[T, None], weigh: Callable[[T], int], bounds: Bounds
+    source: AsyncGenerator[T, None], weigh: Callable[[T], int], bounds: PrefetchBounds
 ) -> AsyncGenerator[T, None]:
     """Yield what the source yields, fetched by a task that is ahead of the caller within the bounds.
 
@@ -43,7 +43,7 @@ async def fetch_ahead(
 class _Buffer(Generic[T]):
     """What was fetched and not yet taken, and how the source ended."""
 
-    def __init__(self, weigh: Callable[[T], int], bounds: Bounds) -> None:
+    def __init__(self, weigh: Callable[[T], int], bounds: PrefetchBounds) -> None:
         self._weigh = weigh
         self._bounds = bounds
         self._items: deque[tuple[T, int]] = deque()

@@ -7,10 +7,11 @@ import uuid
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Self
 
-from airunner.client import dead_letter_messages, messages
+from airunner.client import dead_letter_messages
+from airunner.client.batch_calls import send_batch
 from airunner.client.connection import CallRules, connect, make_transport, parse_servers
-from airunner.client.entries import each
 from airunner.client.monitor import Monitor, MonitorOptions
+from airunner.codec import requests as messages
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.gen.job.v1.job_connect import (
     AdminServiceClient,
@@ -21,8 +22,8 @@ from airunner.codec.jobs import job_from_pb
 from airunner.domain import limits
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import AirunnerError
+from airunner.domain.requests import ReleaseRequest
 from airunner.domain.retry import RetryPolicy
-from airunner.services.api import ReleaseRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -30,22 +31,30 @@ if TYPE_CHECKING:
 
     import pyqwest
 
+    from airunner.domain.answers import (
+        DeadLetter,
+        DeadLetterPage,
+        DequeuedJob,
+        Enqueued,
+        HeldJob,
+        JobPage,
+        Published,
+        QueueStats,
+        Redriven,
+        WorkerSeen,
+    )
     from airunner.domain.clock import Clock
     from airunner.domain.event import Event
     from airunner.domain.job import Job, JobState
-    from airunner.services.api import (
+    from airunner.domain.requests import (
         CompleteRequest,
-        DequeuedJob,
         DequeueRequest,
         EnqueueRequest,
-        HeldJob,
-        Published,
+        JobQuery,
+        Redrive,
         StreamRequest,
         UpdateRequest,
-        WorkerSeen,
     )
-    from airunner.stores.base import Enqueued, JobPage, JobQuery, QueueStats
-    from airunner.stores.dead_letters import DeadLetter, DeadLetterPage, Redrive, Redriven
 
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 _HAND_BACK_SECONDS = 2
@@ -104,7 +113,7 @@ class WireClient:
 
     async def enqueue_jobs(self, requests: Sequence[EnqueueRequest]) -> Sequence[Enqueued | AirunnerError]:
         """Add jobs, each with its own outcome. Idempotent on (principal, request_id)."""
-        return await each(requests, messages.enqueue_to_pb, self._enqueue_one, self._enqueue_many)
+        return await send_batch(requests, messages.enqueue_to_pb, self._enqueue_one, self._enqueue_many)
 
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
         """Claim jobs; wait for the first ones if there are none. Cancelling the call hands back its jobs.
@@ -133,7 +142,7 @@ class WireClient:
     async def complete_jobs(self, requests: Sequence[CompleteRequest]) -> Sequence[JobState | AirunnerError]:
         """End held jobs, each with its own outcome."""
         write = messages.CompletionWriter().write
-        return await each(requests, write, self._complete_one, self._complete_many)
+        return await send_batch(requests, write, self._complete_one, self._complete_many)
 
     async def release_job(self, request: ReleaseRequest) -> JobState:
         """Give a held job back."""

@@ -10,18 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import instant, set_instant
 from airunner.domain.errors import InvalidArgument
-from airunner.domain.job import (
-    BatchingConfig,
-    ExecutionConfig,
-    Job,
-    JobParams,
-    JobResult,
-    JobState,
-    Outcome,
-    ProcessType,
-)
+from airunner.domain.execution import BatchingConfig, ExecutionConfig, ExecutionOverride
+from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome, ProcessType
 from airunner.domain.lifecycle import Lifecycle
-from airunner.domain.override import ExecutionOverride
 
 if TYPE_CHECKING:
     from enum import IntEnum
@@ -233,7 +224,7 @@ class JobReader:
 
     def __init__(self) -> None:
         self._params: dict[bytes, JobParams] = {}
-        self._alike: dict[bytes, Job] = {}
+        self._known: dict[bytes, Job] = {}
 
     def read(self, message: pb.Job) -> Job:
         """Return the job of a message, which is used up."""
@@ -244,9 +235,9 @@ class JobReader:
         for own in ("job_id", "request_id", "job_params"):
             message.ClearField(own)
         rest = message.SerializeToString()
-        alike = self._alike.get(rest)
+        alike = self._known.get(rest)
         if alike is None:
-            alike = self._alike[rest] = job_from_pb(message)
+            alike = self._known[rest] = job_from_pb(message)
         return Job(
             job_id=job_id,
             queue=alike.queue,

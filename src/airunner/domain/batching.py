@@ -25,7 +25,7 @@ from airunner.domain.event import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airunner.domain.job import BatchingConfig
+    from airunner.domain.execution import BatchingConfig
 
 # The pace of a replay whose batches do not say theirs.
 DEFAULT_PLAYBACK_MS = 50

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from airunner.domain.repository import check_branch, check_commit, masked_url, p
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airunner.domain.execution import ExecutionConfig
     from airunner.domain.lifecycle import Lifecycle
 
 SECRET_MASK = "********"  # noqa: S105  the mask shown in place of a secret
@@ -147,39 +148,6 @@ class JobParams:
             json.loads(self.payload_json)
         except (ValueError, RecursionError):
             raise InvalidArgument("payload_json must be JSON") from None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchingConfig:
-    """How a worker gathers output before it publishes."""
-
-    flush_interval_seconds: int = 2
-    max_batch_size: int = limits.MAX_BATCH_EVENTS
-    max_batch_bytes: int = 256 * 1024
-    playback_interval_millis: int = 50
-    adaptive: bool = True
-
-    def validate(self) -> None:
-        """Refuse values beyond the limits of the contract."""
-        limits.check_range(self.flush_interval_seconds, "flush_interval_seconds", 1, 3600)
-        limits.check_range(self.max_batch_size, "max_batch_size", 1, limits.MAX_BATCH_EVENTS)
-        limits.check_range(self.max_batch_bytes, "max_batch_bytes", 1024, limits.MAX_EVENT_BYTES)
-        limits.check_range(self.playback_interval_millis, "playback_interval_millis", 1, 60_000)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionConfig:
-    """What the server asks of the worker; it travels with each job."""
-
-    batching: BatchingConfig = BatchingConfig()
-    heartbeat_interval_seconds: int = 30
-
-    def validate(self) -> None:
-        """Refuse values beyond the limits of the contract."""
-        self.batching.validate()
-        limits.check_range(
-            self.heartbeat_interval_seconds, "heartbeat_interval_seconds", 1, limits.MAX_VISIBILITY_SECONDS
-        )
 
 
 @record

@@ -102,10 +102,10 @@ def _read(function: Callable[..., Any]) -> Arguments:
 def _explain(error: ValidationError) -> str:
     """Say what is wrong with a payload, but not what was in it."""
     problems = error.errors(include_url=False, include_input=False, include_context=False)
-    shown = [f"{_place(problem['loc'])}{problem['msg']}" for problem in problems[:_SHOWN_PROBLEMS]]
+    shown = [f"{_path_of(problem['loc'])}{problem['msg']}" for problem in problems[:_SHOWN_PROBLEMS]]
     more = len(problems) - len(shown)
     return "payload: " + "; ".join(shown) + (f"; and {more} more" if more else "")
 
 
-def _place(location: tuple[int | str, ...]) -> str:
+def _path_of(location: tuple[int | str, ...]) -> str:
     return ".".join(map(str, location)) + ": " if location else ""

@@ -16,9 +16,9 @@ from io import TextIOBase
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from airunner.handlers.context import Voice
+    from airunner.handlers.context import OutputSink
 
-current_voice: ContextVar[Voice | None] = ContextVar("current_voice", default=None)
+current_output: ContextVar[OutputSink | None] = ContextVar("current_voice", default=None)
 """Whose words are being spoken; None outside of handlers."""
 
 
@@ -56,24 +56,24 @@ class _Stream(TextIOBase):
         return True
 
     def isatty(self) -> bool:
-        return current_voice.get() is None and self._original.isatty()
+        return current_output.get() is None and self._original.isatty()
 
     def fileno(self) -> int:
         return self._original.fileno()
 
     def write(self, text: str, /) -> int:
-        voice = current_voice.get()
-        if voice is None:
+        output = current_output.get()
+        if output is None:
             return self._original.write(text)
-        voice.write(text, is_stderr=self._is_stderr)
+        output.write(text, is_stderr=self._is_stderr)
         return len(text)
 
     def flush(self) -> None:
-        voice = current_voice.get()
-        if voice is None:
+        output = current_output.get()
+        if output is None:
             self._original.flush()
         else:
-            voice.flush()
+            output.flush()
 
 
 class _Logs(logging.Handler):
@@ -85,15 +85,15 @@ class _Logs(logging.Handler):
         self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        voice = current_voice.get()
-        if voice is None or any(_writes_to_job(other) for other in logging.getLogger().handlers):
+        output = current_output.get()
+        if output is None or any(_writes_to_job(other) for other in logging.getLogger().handlers):
             return
         try:
             text = self.format(record) + "\n"
         except Exception:  # noqa: BLE001  a log call never harms its caller
             self.handleError(record)
             return
-        voice.write(text, is_stderr=True)
+        output.write(text, is_stderr=True)
 
 
 def _writes_to_job(other: logging.Handler) -> bool:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Voice(Protocol):
+class OutputSink(Protocol):
     """Where the words of a handler go: the events of its job. Safe to use from any thread."""
 
     def write(self, text: str, *, is_stderr: bool) -> None:
@@ -60,7 +60,7 @@ class Context:
     """The variables of the job, secret ones included."""
     metadata: Mapping[str, str]
     owner: str = ""
-    voice: Voice = field(repr=False)
+    output: OutputSink = field(repr=False)
     stopped: StopFlag = field(default_factory=StopFlag, repr=False)
 
     @property
@@ -71,13 +71,13 @@ class Context:
     def log(self, message: object, **fields: object) -> None:
         """Write a line to the job's output, the fields behind it as key=value."""
         words = [str(message), *(f"{name}={value}" for name, value in fields.items())]
-        self.voice.write(" ".join(words) + "\n", is_stderr=False)
+        self.output.write(" ".join(words) + "\n", is_stderr=False)
 
     def progress(self, done: int, total: int, message: str = "") -> None:
         """Say how far the work has come; the newest word replaces one that was not sent yet."""
         if not 0 <= done <= total:
             raise ValueError(f"progress must be between 0 and its total, not {done} of {total}")
-        self.voice.progress(done, total, message)
+        self.output.progress(done, total, message)
 
     def wait(self, seconds: float) -> bool:
         """Sleep in a thread, but no longer than until cancelled; return whether that is so."""

@@ -44,26 +44,26 @@ class Hold(Enum):
 class Cancellation:
     """A wish that a delivery comes to its end, uttered once; it costs nothing until then."""
 
-    __slots__ = ("_callbacks", "_uttered")
+    __slots__ = ("_callbacks", "_requested")
 
     def __init__(self) -> None:
-        self._uttered = False
+        self._requested = False
         self._callbacks: list[Callable[[], None]] = []
 
     def is_set(self) -> bool:
         """Tell whether the wish was uttered."""
-        return self._uttered
+        return self._requested
 
     def set(self) -> None:
         """Utter the wish, and call those who want to know; only the first time does anything."""
-        self._uttered = True
+        self._requested = True
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
 
     def when_set(self, callback: Callable[[], None]) -> None:
         """Call back once the wish is uttered; at once if it was."""
-        if self._uttered:
+        if self._requested:
             callback()
         else:
             self._callbacks.append(callback)
@@ -123,7 +123,7 @@ Finish: TypeAlias = Callable[[Sequence[tuple[Delivery[T], R]]], None]
 """Takes deliveries that were handled, with what came of each."""
 
 
-class Sprint(Protocol[T, R_co]):
+class FastPath(Protocol[T, R_co]):
     """A head start for deliveries that are mostly over in a moment: many at once, without a task for each."""
 
     def begin(

@@ -14,7 +14,7 @@ import structlog
 from airunner.domain.clock import wait_until
 from airunner.domain.errors import PermanentFailure, VisibilityLost
 from airunner.domain.retry import RetryPolicy
-from airunner.queues.base import Delivery, Hold, Source, Sprint, TryAgain
+from airunner.queues.base import Delivery, FastPath, Hold, Source, TryAgain
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
@@ -69,11 +69,11 @@ class Consumer(Generic[T, R]):
         *,
         clock: Clock,
         options: ConsumerOptions | None = None,
-        sprint: Sprint[T, R] | None = None,
+        fast_path: FastPath[T, R] | None = None,
     ) -> None:
         self._source = source
         self._handler = handler
-        self._sprint = sprint
+        self._fast_path = fast_path
         self._clock = clock
         self._options = options or ConsumerOptions()
         self._held: dict[Delivery[T], _Held[T, R]] = {}
@@ -81,7 +81,7 @@ class Consumer(Generic[T, R]):
         self._background: set[asyncio.Task[Any]] = set()
         self._receiving: set[asyncio.Task[Sequence[Delivery[T]]]] = set()
         self._running = 0
-        self._asked = 0
+        self._requested = 0
         self._received = 0
         self._stopped_at: int | None = None
         self._killed = False
@@ -170,20 +170,20 @@ class Consumer(Generic[T, R]):
         """
         options = self._options
         limit = options.concurrency if isinstance(options.concurrency, int) else options.concurrency()
-        room = min(limit - self._running, 2 * limit - len(self._held)) - self._asked
+        room = min(limit - self._running, 2 * limit - len(self._held)) - self._requested
         if options.max_deliveries is not None:
-            room = min(room, options.max_deliveries - self._received - self._asked)
+            room = min(room, options.max_deliveries - self._received - self._requested)
         return min(room, options.max_receive)
 
     async def _receive(self) -> Sequence[Delivery[T]]:
         room = self._room()
         receiving = asyncio.ensure_future(self._source.receive(room))
-        self._asked += room
+        self._requested += room
         self._receiving.add(receiving)
         try:
             await asyncio.wait({receiving})
         finally:
-            self._asked -= room
+            self._requested -= room
             self._receiving.discard(receiving)
             self._changed()
         return () if receiving.cancelled() else receiving.result()
@@ -194,8 +194,8 @@ class Consumer(Generic[T, R]):
         self._held.update(zip(deliveries, fresh, strict=True))
         if self._stopped_at is None:
             self._running += len(deliveries)
-            if self._sprint:
-                deliveries = self._sprint.begin(deliveries, self._finish, self._handle)
+            if self._fast_path:
+                deliveries = self._fast_path.begin(deliveries, self._finish, self._handle)
             for delivery in deliveries:
                 self._handle(delivery)
         else:

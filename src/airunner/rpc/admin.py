@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import set_instant
 from airunner.codec.jobs import to_wire
-from airunner.stores.dead_letters import Redrive
+from airunner.domain.requests import Redrive
 
 if TYPE_CHECKING:
     from connectrpc.request import RequestContext
 
+    from airunner.domain.answers import DeadLetter
     from airunner.services.admin import AdminService
-    from airunner.stores.dead_letters import DeadLetter
 
 
-class AdminServiceHandler:
+class AdminServiceEndpoint:
     """Implements the generated AdminService."""
 
     def __init__(self, service: AdminService) -> None:

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 from connectrpc.compat import google_protobuf_binary_codec, google_protobuf_json_codec
 
+from airunner.codec.errors import ErrorInterceptor
 from airunner.codec.gen.job.v1.job_connect import (
     AdminServiceASGIApplication,
     JobEventsServiceASGIApplication,
     JobServiceASGIApplication,
 )
-from airunner.rpc.admin import AdminServiceHandler
+from airunner.rpc.admin import AdminServiceEndpoint
 from airunner.rpc.auth import AuthInterceptor
-from airunner.rpc.errors import ErrorInterceptor
-from airunner.rpc.events import JobEventsServiceHandler
-from airunner.rpc.jobs import JobServiceHandler
+from airunner.rpc.events import JobEventsServiceEndpoint
+from airunner.rpc.jobs import JobServiceEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from airunner.rpc.auth import Authenticator
-    from airunner.services.platform import Platform
+    from airunner.services.composition import Services
 
 # A misspelt field or enum name in JSON is an error, not a request that means something else.
 _CODECS = (google_protobuf_binary_codec(), google_protobuf_json_codec(ignore_unknown_fields=False))
@@ -31,9 +31,9 @@ _CODECS = (google_protobuf_binary_codec(), google_protobuf_json_codec(ignore_unk
 _WAITING = {"DequeueJobs", "UpdateJob", "GetJob"}
 
 
-def build_services(
-    platform: Platform,
-    services: Collection[str],
+def build_applications(
+    services: Services,
+    service_names: Collection[str],
     authenticator: Authenticator | None,
     *,
     max_message_bytes: int,
@@ -45,12 +45,12 @@ def build_services(
         "codecs": _CODECS,
     }
     apps: dict[str, Any] = {}
-    if "jobs" in services:
-        jobs = _JobServiceApplication(JobServiceHandler(platform.jobs, platform.clock), **common)
-        admin = AdminServiceASGIApplication(AdminServiceHandler(platform.admin), **common)
+    if "jobs" in service_names:
+        jobs = _JobServiceApplication(JobServiceEndpoint(services.jobs, services.clock), **common)
+        admin = AdminServiceASGIApplication(AdminServiceEndpoint(services.admin), **common)
         apps |= {jobs.path: jobs, admin.path: admin}
-    if "events" in services:
-        handler = JobEventsServiceHandler(platform.events, platform.clock)
+    if "events" in service_names:
+        handler = JobEventsServiceEndpoint(services.events, services.clock)
         events = _JobEventsServiceApplication(handler, **common)
         apps[events.path] = events
     return apps

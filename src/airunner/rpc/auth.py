@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from airunner.codec.errors import to_connect
 from airunner.domain.errors import InvalidArgument, PermissionDenied, Unauthenticated
-from airunner.rpc.errors import to_connect
-from airunner.services.identity import Caller, current_caller
-from airunner.stores.base import ApiKey
+from airunner.services.caller import Caller, current_caller
+from airunner.stores.records import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

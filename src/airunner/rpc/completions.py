@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from airunner.codec.events import admit_events
 from airunner.codec.jobs import read_result
 from airunner.domain.errors import AirunnerError
-from airunner.services.api import CompleteRequest
+from airunner.domain.requests import CompleteRequest
 
 if TYPE_CHECKING:
     from airunner.codec.gen.job.v1 import job_pb2 as pb
     from airunner.domain.event import EncodedEvent
     from airunner.domain.job import JobResult
     from airunner.services.jobs import JobService
-    from airunner.stores.base import Completion
+    from airunner.stores.records import Completion
 
 
 class CompletionReader:

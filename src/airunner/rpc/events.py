@@ -11,20 +11,20 @@ from airunner.codec.jobs import enum_from_pb
 from airunner.codec.packing import unpack_payload
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.event import EventType, Position
-from airunner.services.api import StreamRequest
+from airunner.domain.requests import StreamRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from connectrpc.request import RequestContext
 
+    from airunner.domain.answers import Published
     from airunner.domain.clock import Clock
     from airunner.domain.event import EncodedEvent
-    from airunner.services.api import Published
     from airunner.services.events import EventService
 
 
-class JobEventsServiceHandler:
+class JobEventsServiceEndpoint:
     """Implements the generated JobEventsService."""
 
     def __init__(self, service: EventService, clock: Clock) -> None:

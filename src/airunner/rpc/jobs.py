@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airunner.codec.errors import to_entry
 from airunner.codec.events import admit_events
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import set_instant
@@ -14,30 +15,30 @@ from airunner.codec.jobs import (
     params_from_pb,
     to_wire,
 )
+from airunner.domain.answers import Enqueued
 from airunner.domain.errors import AirunnerError, InvalidArgument
 from airunner.domain.job import JobState
 from airunner.domain.limits import DEFAULT_PAGE_SIZE
-from airunner.rpc.completions import CompletionReader
-from airunner.rpc.errors import to_entry
-from airunner.services.api import (
+from airunner.domain.requests import (
     DequeueRequest,
     EnqueueRequest,
+    JobQuery,
     ReleaseRequest,
     UpdateRequest,
 )
-from airunner.stores.base import Enqueued, JobQuery
+from airunner.rpc.completions import CompletionReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from connectrpc.request import RequestContext
 
+    from airunner.domain.answers import DequeuedJob
     from airunner.domain.clock import Clock
-    from airunner.services.api import DequeuedJob
     from airunner.services.jobs import JobService
 
 
-class JobServiceHandler:
+class JobServiceEndpoint:
     """Implements the generated JobService."""
 
     def __init__(self, service: JobService, clock: Clock) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 
-from airunner.rpc.application import build_services
+from airunner.rpc.application import build_applications
 from airunner.rpc.auth import Authenticator
 from airunner.server.guard import LoopbackGuard
 from airunner.server.pages import health_routes
@@ -16,7 +16,7 @@ from airunner.server.sse import event_stream_route
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
-    from airunner.services.platform import Platform
+    from airunner.services.composition import Services
 
     Scope = dict[str, Any]
     Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -35,17 +35,17 @@ class AppOptions:
     max_message_bytes: int = 4 * 1024 * 1024
 
 
-def build_app(platform: Platform, options: AppOptions) -> AsgiApp:
+def build_app(services: Services, options: AppOptions) -> AsgiApp:
     """Return the application of a platform that is open already."""
-    authenticator = None if options.no_auth else Authenticator(platform.store, platform.clock)
-    services = build_services(
-        platform, options.services, authenticator, max_message_bytes=options.max_message_bytes
+    authenticator = None if options.no_auth else Authenticator(services.store, services.clock)
+    applications = build_applications(
+        services, options.services, authenticator, max_message_bytes=options.max_message_bytes
     )
-    routes = health_routes(platform)
+    routes = health_routes(services)
     if "events" in options.services:
-        routes.append(event_stream_route(platform.events, authenticator))
+        routes.append(event_stream_route(services.events, authenticator))
     pages: Any = Starlette(routes=routes)
-    app: AsgiApp = _Router(services, pages)
+    app: AsgiApp = _Router(applications, pages)
     return LoopbackGuard(app) if options.no_auth else app
 
 
@@ -55,14 +55,14 @@ class _Router:
     gRPC itself is refused like any content that is not understood: it needs trailers, which HTTP/1.1 lacks.
     """
 
-    def __init__(self, services: dict[str, AsgiApp], pages: AsgiApp) -> None:
-        self._services = services
+    def __init__(self, applications: dict[str, AsgiApp], pages: AsgiApp) -> None:
+        self._applications = applications
         self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         prefix = path[: path.rfind("/")] if scope["type"] == "http" else ""
-        service = self._services.get(prefix)
+        service = self._applications.get(prefix)
         if service and _is_grpc(scope):
             await send({"type": "http.response.start", "status": 415, "headers": []})
             await send({"type": "http.response.body", "body": b""})

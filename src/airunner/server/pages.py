@@ -14,21 +14,21 @@ from airunner.domain.errors import AirunnerError
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from airunner.services.platform import Platform
+    from airunner.services.composition import Services
 
 
-def health_routes(platform: Platform) -> list[BaseRoute]:
+def health_routes(services: Services) -> list[BaseRoute]:
     """Return the routes that tell how a platform is."""
 
     async def healthz(_: Request) -> Response:
         """The loops make progress."""
-        healthy = platform.maintenance.alive
+        healthy = services.maintenance.alive
         return JSONResponse({"status": "ok" if healthy else "stuck"}, 200 if healthy else 503)
 
     async def readyz(_: Request) -> Response:
         """The store answers, and we are not about to go."""
         try:
-            await platform.check()
+            await services.check()
         except AirunnerError as error:
             return JSONResponse({"status": "unavailable", "reason": error.text}, 503)
         return JSONResponse({"status": "ok"})

@@ -15,14 +15,14 @@ from airunner.domain.errors import FailedPrecondition
 from airunner.server.asgi import AppOptions, build_app
 from airunner.server.guard import is_loopback
 from airunner.server.listening import HttpServer, bind, first, http_config, url_of
-from airunner.services.sampling import Sampler
+from airunner.services.queue_metrics import QueueMetrics
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
     from pathlib import Path
 
-    from airunner.services.platform import Platform
+    from airunner.services.composition import Services
 
 _log = structlog.get_logger("airunner.server")
 
@@ -42,8 +42,8 @@ class ServeOptions:
 class Server:
     """One server. `run` returns after `stop`, or after a signal when `signals` is set."""
 
-    def __init__(self, platform: Platform, options: ServeOptions) -> None:
-        self._platform = platform
+    def __init__(self, services: Services, options: ServeOptions) -> None:
+        self._services = services
         self._options = options
         self._uvicorn: HttpServer | None = None
         self._stop = asyncio.Event()
@@ -51,7 +51,7 @@ class Server:
     async def run(self, *, signals: bool = True, on_ready: Callable[[str], None] | None = None) -> None:
         """Serve until stopped: streams and long polls end at once, other calls have their grace."""
         listener = bind(self._options.host, self._options.port)
-        async with self._platform:
+        async with self._services:
             await self._check_access()
             server = self._uvicorn = HttpServer(self._config())
             if signals:
@@ -59,14 +59,14 @@ class Server:
             # What exists by now stays: the collector need not look at it again and again.
             gc.freeze()
             serving = asyncio.create_task(server.serve([listener]))
-            platform = self._platform
-            sampler = Sampler(platform.jobs, platform.clock, platform.admin.dead_letters)
+            services = self._services
+            sampler = QueueMetrics(services.jobs, services.clock, services.admin.dead_letters)
             sampling = asyncio.create_task(sampler.run())
             if await first(serving, server.ready.wait()):
                 self._announce(listener, on_ready)
                 await first(serving, self._stop.wait())
             _log.info("server.stopping")
-            await self._platform.stop()
+            await self._services.stop()
             server.should_exit = True
             await serving
             sampling.cancel()
@@ -85,7 +85,7 @@ class Server:
             if not is_loopback(self._options.host):
                 raise FailedPrecondition("--no-auth is for loopback addresses only")
             return
-        if await self._platform.store.list_keys():
+        if await self._services.store.list_keys():
             return
         hint = "there are no API keys; make one with 'airunner keys create'"
         if not is_loopback(self._options.host):
@@ -94,7 +94,7 @@ class Server:
 
     def _config(self) -> uvicorn.Config:
         return http_config(
-            build_app(self._platform, self._options.app),
+            build_app(self._services, self._options.app),
             timeout_keep_alive=75,
             timeout_graceful_shutdown=max(1, int(self._options.shutdown_grace_seconds)),
             ssl_certfile=self._options.cert_file,

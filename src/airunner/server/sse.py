@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
+from airunner.codec.errors import to_http
 from airunner.codec.events import event_to_json
 from airunner.domain.errors import AirunnerError, InvalidArgument
 from airunner.domain.event import EventType
+from airunner.domain.requests import StreamRequest
 from airunner.rpc.auth import admit
-from airunner.rpc.errors import to_http
-from airunner.services.api import StreamRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

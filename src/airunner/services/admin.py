@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from airunner.domain import limits
 from airunner.domain.errors import FailedPrecondition
-from airunner.stores.dead_letters import DeadLetters
+from airunner.stores.base import DeadLetters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airunner.domain.answers import DeadLetter, DeadLetterPage, Redriven
+    from airunner.domain.requests import Redrive
     from airunner.stores.base import JobStore
-    from airunner.stores.dead_letters import DeadLetter, DeadLetterPage, Redrive, Redriven
 
 DEFAULT_MESSAGES = 100
 MAX_MESSAGES = 1_000

@@ -9,14 +9,15 @@ import structlog
 
 from airunner.domain.clock import wait_until
 from airunner.domain.errors import AirunnerError, Unavailable
-from airunner.stores.base import AttemptKey, Release
+from airunner.stores.records import AttemptKey, Release
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
     from airunner.domain.clock import Clock
     from airunner.domain.job import Job
-    from airunner.stores.base import Demand, JobStore
+    from airunner.stores.base import JobStore
+    from airunner.stores.records import Demand
 
 _log = structlog.get_logger("airunner.dispatcher")
 
@@ -42,7 +43,7 @@ class Dispatcher:
         claim = asyncio.ensure_future(self._store.dequeue_jobs(demand))
         self._waiting.add(demand)
         try:
-            if demand.patient:
+            if demand.waits:
                 await wait_until(self._clock, self._clock.now() + wait_seconds * 1000, claim)
                 if not claim.done():
                     await self._store.withdraw(demand)

@@ -8,27 +8,28 @@ from typing import TYPE_CHECKING
 
 from airunner.codec.events import admit_order, decode_event, encode_event
 from airunner.domain import limits
+from airunner.domain.answers import Published
 from airunner.domain.batching import unpack
 from airunner.domain.errors import Unavailable
 from airunner.domain.event import EventType, Position
 from airunner.domain.job import JobState
-from airunner.services import counting
-from airunner.services.api import Published
-from airunner.services.identity import current_caller
+from airunner.services import metrics as counting
+from airunner.services.caller import current_caller
 from airunner.services.notifier import job_bell
-from airunner.stores.base import AttemptKey, EventQuery
+from airunner.stores.records import AttemptKey, EventQuery
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from airunner.domain.clock import Clock
     from airunner.domain.event import EncodedEvent, Event
+    from airunner.domain.requests import StreamRequest
     from airunner.domain.token import TokenSigner
-    from airunner.services.api import StreamRequest
-    from airunner.services.attention import Attention
     from airunner.services.notifier import Notifier
-    from airunner.services.workers import WorkerRegistry
-    from airunner.stores.base import EventPage, JobStore
+    from airunner.services.watchers import Watchers
+    from airunner.services.worker_registry import WorkerRegistry
+    from airunner.stores.base import JobStore
+    from airunner.stores.records import EventPage
 
 _OUTPUT = frozenset({EventType.OUTPUT_DATA, EventType.OUTPUT_BATCH})
 
@@ -43,7 +44,7 @@ class EventService:
         clock: Clock,
         signer: TokenSigner,
         notifier: Notifier,
-        attention: Attention,
+        watchers: Watchers,
         workers: WorkerRegistry,
         poll_seconds: float = 15,
         looks_again: bool = True,
@@ -52,7 +53,7 @@ class EventService:
         self._clock = clock
         self._signer = signer
         self._notifier = notifier
-        self._attention = attention
+        self._watchers = watchers
         self._workers = workers
         self._poll_ms = int(poll_seconds * 1000)
         # Whether a stream that nobody rang for reads the store all the same; not where that is paid for.
@@ -80,7 +81,7 @@ class EventService:
         return Published(
             next_sequence=life.last_sequence + 1,
             cancel_requested=life.cancel_requested,
-            watched=self._attention.watched(token.job_id) or life.watched_until > now,
+            watched=self._watchers.watched(token.job_id) or life.watched_until > now,
         )
 
     async def stream_events(self, request: StreamRequest) -> AsyncGenerator[Event, None]:
@@ -122,7 +123,7 @@ class EventService:
             only_attempt=request.attempt,
         )
         with (
-            self._attention.watch(current_caller.get().principal, query.job_id),
+            self._watchers.watch(current_caller.get().principal, query.job_id),
             self._notifier.listen(job_bell(query.job_id)) as bell,
         ):
             quiet = True

@@ -11,36 +11,39 @@ from airunner.codec.events import admit_order, encode_event
 from airunner.codec.jobs import encode_execution, encode_params, merge_execution
 from airunner.domain import limits
 from airunner.domain.abridging import abridged
+from airunner.domain.answers import DequeuedJob, HeldJob
 from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArgument, Unavailable
-from airunner.domain.job import ExecutionConfig, JobState, mint_job_id
+from airunner.domain.execution import ExecutionConfig
+from airunner.domain.job import JobState, mint_job_id
 from airunner.domain.lifecycle import held
 from airunner.domain.token import TaskToken
-from airunner.services import counting
-from airunner.services.api import DequeuedJob, HeldJob
-from airunner.services.identity import current_caller
+from airunner.services import metrics as counting
+from airunner.services.caller import current_caller
 from airunner.services.notifier import holder_bell, job_bell
-from airunner.stores.base import AttemptKey, Completion, Demand, LinkingStore, NewJob, Release
+from airunner.stores.base import LinkingStore
+from airunner.stores.records import AttemptKey, Completion, Demand, NewJob, Release
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airunner.domain.answers import Enqueued, JobPage, QueueStats, WorkerSeen
     from airunner.domain.clock import Clock
     from airunner.domain.event import EncodedEvent, Event
     from airunner.domain.job import Job
-    from airunner.domain.token import TokenSigner
-    from airunner.services.api import (
+    from airunner.domain.requests import (
         CompleteRequest,
         DequeueRequest,
         EnqueueRequest,
+        JobQuery,
         ReleaseRequest,
         UpdateRequest,
-        WorkerSeen,
     )
-    from airunner.services.attention import Attention
+    from airunner.domain.token import TokenSigner
     from airunner.services.dispatcher import Dispatcher
     from airunner.services.notifier import Notifier
-    from airunner.services.workers import WorkerRegistry
-    from airunner.stores.base import Enqueued, JobPage, JobQuery, JobStore, QueueStats
+    from airunner.services.watchers import Watchers
+    from airunner.services.worker_registry import WorkerRegistry
+    from airunner.stores.base import JobStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +66,7 @@ class JobService:
         clock: Clock,
         signer: TokenSigner,
         notifier: Notifier,
-        attention: Attention,
+        watchers: Watchers,
         dispatcher: Dispatcher,
         workers: WorkerRegistry,
         rules: JobRules,
@@ -72,7 +75,7 @@ class JobService:
         self._clock = clock
         self._signer = signer
         self._notifier = notifier
-        self._attention = attention
+        self._watchers = watchers
         self._dispatcher = dispatcher
         self._workers = workers
         self._rules = rules
@@ -103,7 +106,7 @@ class JobService:
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
         """Claim jobs; wait for the first ones if there are none."""
         demand, wait_seconds = self._demand(request)
-        self._workers.asked(demand.worker_id, demand.instance_id, demand.queues, self._clock.now())
+        self._workers.requested(demand.worker_id, demand.instance_id, demand.queues, self._clock.now())
         jobs = await self._dispatcher.dequeue(demand, wait_seconds)
         lost = self._workers.took(demand.worker_id, jobs)
         if jobs:
@@ -129,7 +132,7 @@ class JobService:
             self._workers.beat(token.job_id, now)
             until = min(now + request.wait_seconds * 1000, life.visible_until)
             while True:
-                watched = self._attention.watched(token.job_id) or life.watched_until > self._clock.now()
+                watched = self._watchers.watched(token.job_id) or life.watched_until > self._clock.now()
                 news = life.cancel_requested or watched != request.watched
                 if news or self._clock.now() >= until:
                     return HeldJob(
@@ -332,7 +335,7 @@ class JobService:
             ),
             worker_id=request.worker_id,
             instance_id=request.instance_id,
-            patient=wait_seconds > 0,
+            waits=wait_seconds > 0,
         )
         return demand, wait_seconds
 
@@ -366,8 +369,8 @@ class JobService:
             raise Unavailable("the server is shutting down")
 
 
-def _is_new(asked: NewJob | AirunnerError, outcome: Enqueued | AirunnerError) -> bool:
-    return not isinstance(outcome, AirunnerError) and getattr(asked, "job_id", "") == outcome.job_id
+def _is_new(new_job: NewJob | AirunnerError, outcome: Enqueued | AirunnerError) -> bool:
+    return not isinstance(outcome, AirunnerError) and getattr(new_job, "job_id", "") == outcome.job_id
 
 
 def _key(token: TaskToken) -> AttemptKey:

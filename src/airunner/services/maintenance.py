@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from airunner.domain.errors import AirunnerError, NotFound
-from airunner.services import counting
+from airunner.services import metrics as counting
 from airunner.services.notifier import holder_bell, job_bell
 
 if TYPE_CHECKING:
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from airunner.domain.clock import Clock
     from airunner.services.notifier import Notifier
-    from airunner.services.workers import WorkerRegistry
-    from airunner.stores.base import JobStore, Retention
+    from airunner.services.worker_registry import WorkerRegistry
+    from airunner.stores.base import JobStore
+    from airunner.stores.records import Retention
 
 _PASSES_MISSED = 4
 _log = structlog.get_logger("airunner.maintenance")

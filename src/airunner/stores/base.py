@@ -7,18 +7,40 @@ where they differ, `Capabilities` says so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airunner.domain.lifecycle import Lifecycle
-from airunner.domain.record import record
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Mapping, Sequence
 
+    from airunner.domain.answers import (
+        DeadLetter,
+        DeadLetterPage,
+        Enqueued,
+        JobPage,
+        MessageCounts,
+        PayloadLinks,
+        QueueStats,
+        Redriven,
+    )
     from airunner.domain.errors import AirunnerError
-    from airunner.domain.event import EncodedEvent, Position
-    from airunner.domain.job import ExecutionConfig, Job, JobParams, JobResult, JobState
+    from airunner.domain.event import EncodedEvent
+    from airunner.domain.job import Job
+    from airunner.domain.requests import JobQuery, Redrive
+    from airunner.stores.records import (
+        ApiKey,
+        AttemptKey,
+        Completion,
+        Demand,
+        EventPage,
+        EventQuery,
+        NewJob,
+        Release,
+        Retention,
+        Upkeep,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,195 +56,6 @@ class Capabilities:
     configured_queues: bool = False
     # Whether `read_changes` tells of events that other servers stored.
     tells_changes: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
-    """A validated job to be. `params_bytes` is the canonical encoding of `params`, which stores may keep."""
-
-    job_id: str
-    queue: str
-    principal: str
-    request_id: str
-    fingerprint: bytes
-    params: JobParams
-    params_bytes: bytes
-    execution: ExecutionConfig
-    max_attempts: int
-    created_at: int
-    due_at: int
-    retried_from: str = ""
-
-    def first_life(self) -> Lifecycle:
-        """Return the life a job begins with."""
-        return Lifecycle(max_attempts=self.max_attempts, due_at=self.due_at, updated_at=self.created_at)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Enqueued:
-    """The job that an enqueue made, now or earlier."""
-
-    job_id: str
-    created_at: int
-    state: JobState
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Demand:
-    """One caller's wish for jobs; `queues` in the order of preference. Compared by identity."""
-
-    queues: tuple[str, ...]
-    max_jobs: int
-    visibility_seconds: int
-    worker_id: str = ""
-    instance_id: str = ""
-    # Whether to wait for jobs when there are none; `withdraw` ends the wait.
-    patient: bool = True
-
-
-@record
-class AttemptKey:
-    """One attempt of one job: the fence that every write of a holder is conditional on."""
-
-    job_id: str
-    attempt: int
-    receipt: str = ""
-    """On SQS, the handle of its message."""
-
-
-@record
-class Completion:
-    """The end of an attempt, with the last events that belong to it.
-
-    `result_bytes` is the encoding of `result` where the caller has it already; stores may keep it.
-    """
-
-    key: AttemptKey
-    result: JobResult
-    events: Sequence[EncodedEvent] = ()
-    result_bytes: bytes = b""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
-    """An attempt given back, with the last events that belong to it."""
-
-    key: AttemptKey
-    delay_seconds: int = 0
-    unstarted: bool = False
-    error: str = ""
-    events: Sequence[EncodedEvent] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobQuery:
-    """Which jobs to list, newest first: by page number, or after a cursor of an earlier page."""
-
-    queue: str = ""
-    state: JobState | None = None
-    page: int = 1
-    page_size: int = 20
-    cursor: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobPage:
-    """One page of jobs. `next_cursor` is empty when there is nothing more."""
-
-    jobs: Sequence[Job]
-    last_page: int
-    next_cursor: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventQuery:
-    """Which events to read, in order: those after a position."""
-
-    job_id: str
-    after: Position
-    from_timestamp: int = 0
-    only_attempt: int = 0
-    limit: int = 64
-    # A stream that waits for its reader holds on to its page, and there may be many such streams.
-    max_bytes: int = 128 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventPage:
-    """Events, and the job's state and attempt as they were not later than the events were read.
-
-    `full` says that the page ended by its limits, so that more may follow.
-    """
-
-    events: Sequence[EncodedEvent]
-    state: JobState
-    attempt: int
-    full: bool = False
-
-
-def fill_page(
-    events: Iterable[EncodedEvent], query: EventQuery, *, state: JobState, attempt: int
-) -> EventPage:
-    """Return a page of as many events as the query allows; the one that reaches its size is the last."""
-    taken: list[EncodedEvent] = []
-    size = 0
-    for event in events:
-        taken.append(event)
-        size += len(event.payload)
-        if len(taken) == query.limit or size >= query.max_bytes:
-            return EventPage(events=taken, state=state, attempt=attempt, full=True)
-    return EventPage(events=taken, state=state, attempt=attempt)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueStats:
-    """A queue that has been used."""
-
-    name: str
-    paused: bool
-    scheduled: int
-    running: int
-    # When the oldest scheduled job was enqueued; 0 when there is none.
-    oldest_scheduled_at: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
-    """How long finished jobs and stored events are kept, in milliseconds."""
-
-    jobs_ms: int = 7 * 24 * 3600 * 1000
-    events_ms: int = 30 * 24 * 3600 * 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upkeep:
-    """What one pass of maintenance did."""
-
-    ended_jobs: Sequence[str] = ()
-    purged_jobs: int = 0
-    purged_events: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKey:
-    """A key that opens the API. Only the hash of its secret is kept; its principal is its name."""
-
-    key_id: str
-    name: str
-    secret_hash: bytes
-    scopes: frozenset[str]
-    # The queues a worker key is bound to; empty means all.
-    queues: frozenset[str] = field(default_factory=frozenset)
-    created_at: int = 0
-    revoked_at: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PayloadLinks:
-    """Where payloads of a job can be read by anybody for a while; empty for one that is not kept apart."""
-
-    params_url: str = ""
-    result_url: str = ""
 
 
 class KeyStore(Protocol):
@@ -342,3 +175,26 @@ class SharedStore(JobStore, Protocol):
 
         Only of a store that `tells_changes`. One reader at a time.
         """
+
+
+@runtime_checkable
+class DeadLetters(Protocol):
+    """A store whose messages can end in a dead-letter queue. Rows decide; no message is a job."""
+
+    async def list_dead_letters(self, queue: str, max_messages: int) -> DeadLetterPage:
+        """Look at messages; they can be received again at once."""
+
+    async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
+        """Send messages back, each before it is deleted: one may come twice, which is harmless, none is lost.
+
+        A call is bounded in messages and in time. What was looked at and left stays out of sight for half a
+        minute, so that calls in a row come to an end.
+        """
+
+    async def purge_dead_letters(
+        self, queue: str, max_messages: int, *, dry_run: bool
+    ) -> Sequence[DeadLetter]:
+        """Delete messages and return them. A job that is open gets a new message in time."""
+
+    async def count_messages(self) -> Sequence[MessageCounts]:
+        """Return the counts of every queue."""

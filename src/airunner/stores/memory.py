@@ -9,27 +9,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airunner.domain import lifecycle
+from airunner.domain.answers import Enqueued, JobPage, QueueStats
 from airunner.domain.errors import AirunnerError, AlreadyExists, JobNotFound, ResourceExhausted
 from airunner.domain.job import Job, JobState
-from airunner.stores.base import (
+from airunner.domain.requests import JobQuery
+from airunner.stores.base import Capabilities
+from airunner.stores.pages import cut_page
+from airunner.stores.records import (
     ApiKey,
     AttemptKey,
-    Capabilities,
     Completion,
     Demand,
-    Enqueued,
     EventPage,
     EventQuery,
-    JobPage,
-    JobQuery,
     NewJob,
-    QueueStats,
     Release,
     Retention,
     Upkeep,
     fill_page,
 )
-from airunner.stores.listing import cut_page
 from airunner.stores.waiting import WaitingRoom
 
 if TYPE_CHECKING:
@@ -87,7 +85,7 @@ class MemoryStore:
     async def dequeue_jobs(self, demand: Demand) -> Sequence[Job]:
         """Claim jobs, or wait for them."""
         claimed = self._claim(demand)
-        if claimed or not demand.patient:
+        if claimed or not demand.waits:
             return claimed
         answer: asyncio.Future[Sequence[Job]] = asyncio.get_running_loop().create_future()
         self._room.park(demand, answer)

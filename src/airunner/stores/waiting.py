@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from airunner.stores.base import Demand
+    from airunner.stores.records import Demand
 
 T = TypeVar("T")
 

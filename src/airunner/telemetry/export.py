@@ -11,17 +11,17 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
-    Histogram,
     HistogramDataPoint,
     Metric,
     MetricReader,
     MetricsData,
     ResourceMetrics,
 )
+from opentelemetry.sdk.metrics.export import Histogram as OtelHistogram
 from opentelemetry.sdk.resources import Resource
 
 from airunner.domain.clock import SystemClock
-from airunner.telemetry.instruments import Level, Spread, Tally
+from airunner.telemetry.instruments import Counter, Gauge, Histogram
 from airunner.telemetry.logs import forward_warnings
 from airunner.telemetry.otel_environment import otlp_is_wanted, sdk_is_disabled
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.metrics import Meter
 
-    from airunner.telemetry.instruments import Instrument, LabelValues, SpreadReading
+    from airunner.telemetry.instruments import HistogramReading, Instrument, LabelValues
 
 _log = structlog.get_logger("airunner.telemetry")
 
@@ -60,13 +60,13 @@ def set_up_metrics(
     """Have the instruments collected until `close`, as the environment's OTEL_ variables say."""
     if sdk_is_disabled(environment):
         return Metrics()
-    spreads = Spreads([instrument for instrument in instruments if isinstance(instrument, Spread)])
-    readers: list[MetricReader] = [_PrometheusReader(spreads)]
+    histograms = Histograms([instrument for instrument in instruments if isinstance(instrument, Histogram)])
+    readers: list[MetricReader] = [_PrometheusReader(histograms)]
     if otlp_is_wanted(environment):
         from airunner.telemetry.otlp import otlp_reader
 
         forward_warnings("opentelemetry", "metrics.export_failed")
-        readers.append(otlp_reader(spreads))
+        readers.append(otlp_reader(histograms))
     provider = MeterProvider(readers, _resource(service, instance), shutdown_on_exit=False)
     meter = provider.get_meter(_SCOPE)
     for instrument in instruments:
@@ -74,38 +74,40 @@ def set_up_metrics(
     return Metrics(provider)
 
 
-class Spreads:
+class Histograms:
     """Adds our histograms to what the SDK collected."""
 
-    def __init__(self, spreads: Sequence[Spread]) -> None:
-        self._spreads = spreads
+    def __init__(self, histograms: Sequence[Histogram]) -> None:
+        self._histograms = histograms
         self._since = _now_ns()
 
     def added_to(self, collected: MetricsData) -> MetricsData:
         """Return the collected metrics and ours, in one scope: an encoder may keep only one of each name."""
         now = _now_ns()
-        ours = [self._metric(spread, now) for spread in self._spreads]
+        ours = [self._metric(histogram, now) for histogram in self._histograms]
         return MetricsData([_extended(resource, ours) for resource in collected.resource_metrics])
 
-    def _metric(self, spread: Spread, now: int) -> Metric:
-        points = [self._point(spread, values, reading, now) for values, reading in spread.read_all().items()]
-        histogram = Histogram(data_points=points, aggregation_temporality=AggregationTemporality.CUMULATIVE)
-        return Metric(name=spread.name, description=spread.description, unit=spread.unit, data=histogram)
+    def _metric(self, histogram: Histogram, now: int) -> Metric:
+        points = [
+            self._point(histogram, values, reading, now) for values, reading in histogram.read_all().items()
+        ]
+        data = OtelHistogram(data_points=points, aggregation_temporality=AggregationTemporality.CUMULATIVE)
+        return Metric(name=histogram.name, description=histogram.description, unit=histogram.unit, data=data)
 
     def _point(
-        self, spread: Spread, values: LabelValues, reading: SpreadReading, now: int
+        self, histogram: Histogram, values: LabelValues, reading: HistogramReading, now: int
     ) -> HistogramDataPoint:
         count = sum(reading.bucket_counts)
         return HistogramDataPoint(
-            attributes=dict(zip(spread.labels, values, strict=True)),
+            attributes=dict(zip(histogram.labels, values, strict=True)),
             start_time_unix_nano=self._since,
             time_unix_nano=now,
             count=count,
             sum=reading.total,
             bucket_counts=reading.bucket_counts,
-            explicit_bounds=spread.bounds,
-            min=reading.least if count else 0.0,
-            max=reading.most,
+            explicit_bounds=histogram.bounds,
+            min=reading.lowest if count else 0.0,
+            max=reading.highest,
         )
 
 
@@ -118,21 +120,21 @@ def _extended(resource: ResourceMetrics, more: Sequence[Metric]) -> ResourceMetr
 
 
 class _PrometheusReader(PrometheusMetricReader):
-    def __init__(self, spreads: Spreads) -> None:
+    def __init__(self, histograms: Histograms) -> None:
         super().__init__()
-        self._spreads = spreads
+        self._histograms = histograms
 
     def _receive_metrics(
         self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
     ) -> None:
-        super()._receive_metrics(self._spreads.added_to(metrics_data), timeout_millis, **kwargs)
+        super()._receive_metrics(self._histograms.added_to(metrics_data), timeout_millis, **kwargs)
 
 
 def _register(meter: Meter, instrument: Instrument) -> None:
     match instrument:
-        case Tally():
+        case Counter():
             create: Callable[..., object] = meter.create_observable_counter
-        case Level():
+        case Gauge():
             create = meter.create_observable_gauge
         case _:
             return

@@ -40,7 +40,7 @@ class Instrument:
         return name if name.endswith(suffix) else name + suffix
 
 
-class Tally(Instrument):
+class Counter(Instrument):
     """A counter: it only rises."""
 
     def __init__(self, name: str, description: str, *labels: str, unit: str = "") -> None:
@@ -66,7 +66,7 @@ class Tally(Instrument):
         return {(): self._source()} if self._source else dict(self._counts)
 
 
-class Level(Instrument):
+class Gauge(Instrument):
     """A gauge: it rises and falls. Either shown from time to time, or the sum of those it follows."""
 
     def __init__(self, name: str, description: str, *labels: str, unit: str = "") -> None:
@@ -97,33 +97,33 @@ class Level(Instrument):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpreadReading:
+class HistogramReading:
     """How many values fell under each bound, and beyond the last; and what they come to."""
 
     bucket_counts: tuple[int, ...]
     total: float
-    least: float
-    most: float
+    lowest: float
+    highest: float
 
 
 class _Series:
     """What a histogram knows under one set of label values."""
 
-    __slots__ = ("counts", "least", "most", "total")
+    __slots__ = ("counts", "highest", "lowest", "total")
 
     def __init__(self, buckets: int) -> None:
         self.counts = [0] * buckets
         self.total = 0.0
-        self.least = float("inf")
-        self.most = 0.0
+        self.lowest = float("inf")
+        self.highest = 0.0
 
-    def reading(self) -> SpreadReading:
-        return SpreadReading(
-            bucket_counts=tuple(self.counts), total=self.total, least=self.least, most=self.most
+    def reading(self) -> HistogramReading:
+        return HistogramReading(
+            bucket_counts=tuple(self.counts), total=self.total, lowest=self.lowest, highest=self.highest
         )
 
 
-class Spread(Instrument):
+class Histogram(Instrument):
     """A histogram. OpenTelemetry has none that can be observed, and its own cost 5 microseconds a value."""
 
     def __init__(
@@ -141,13 +141,13 @@ class Spread(Instrument):
             series = self._series[values] = _Series(len(self.bounds) + 1)
         series.counts[bisect_left(self.bounds, value)] += times
         series.total += value * times
-        series.least = min(series.least, value)
-        series.most = max(series.most, value)
+        series.lowest = min(series.lowest, value)
+        series.highest = max(series.highest, value)
 
-    def read(self, *values: str) -> SpreadReading:
+    def read(self, *values: str) -> HistogramReading:
         """The counts so far under these values of the labels."""
         return (self._series.get(values) or _Series(len(self.bounds) + 1)).reading()
 
-    def read_all(self) -> Mapping[LabelValues, SpreadReading]:
+    def read_all(self) -> Mapping[LabelValues, HistogramReading]:
         """The counts so far, under all values of the labels."""
         return {values: series.reading() for values, series in list(self._series.items())}

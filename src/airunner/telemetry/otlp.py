@@ -10,23 +10,23 @@ from opentelemetry.sdk.metrics.export import MetricExportResult, MetricReader, P
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricsData
 
-    from airunner.telemetry.export import Spreads
+    from airunner.telemetry.export import Histograms
 
 
-def otlp_reader(spreads: Spreads) -> MetricReader:
+def otlp_reader(histograms: Histograms) -> MetricReader:
     """Return what sends metrics now and then, from a thread of its own.
 
     Address, headers, interval (60 s) and deadline of a call (10 s) are those of the OTEL_ variables.
     """
-    return PeriodicExportingMetricReader(_Exporter(spreads))
+    return PeriodicExportingMetricReader(_Exporter(histograms))
 
 
 class _Exporter(OTLPMetricExporter):
-    def __init__(self, spreads: Spreads) -> None:
+    def __init__(self, histograms: Histograms) -> None:
         super().__init__()
-        self._spreads = spreads
+        self._histograms = histograms
 
     def export(
         self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **kwargs: Any
     ) -> MetricExportResult:
-        return super().export(self._spreads.added_to(metrics_data), timeout_millis, **kwargs)
+        return super().export(self._histograms.added_to(metrics_data), timeout_millis, **kwargs)

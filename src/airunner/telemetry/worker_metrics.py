@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from typing import Final
 
-from airunner.telemetry.instruments import LONG_SECONDS, SECONDS, Instrument, Level, Spread, Tally
+from airunner.telemetry.instruments import LONG_SECONDS, SECONDS, Counter, Gauge, Histogram, Instrument
 
-attempts_ended = Tally("airunner.worker.attempts", "Attempts that ended here", "outcome")
-attempts_running = Level("airunner.worker.running", "Attempts at work")
-worker_slots = Level("airunner.worker.slots", "Attempts that may be at work at the same time")
-attempt_time = Spread(
+attempts_ended = Counter("airunner.worker.attempts", "Attempts that ended here", "outcome")
+attempts_running = Gauge("airunner.worker.running", "Attempts at work")
+worker_slots = Gauge("airunner.worker.slots", "Attempts that may be at work at the same time")
+attempt_time = Histogram(
     "airunner.worker.attempt_time", "From the begin of an attempt to its end here", LONG_SECONDS, unit="s"
 )
-receives_failed = Tally("airunner.worker.receives_failed", "Dequeues that got no answer, or a refusal")
-heartbeats_failed = Tally("airunner.worker.heartbeats_failed", "Heartbeats that got no answer")
+receives_failed = Counter("airunner.worker.receives_failed", "Dequeues that got no answer, or a refusal")
+heartbeats_failed = Counter("airunner.worker.heartbeats_failed", "Heartbeats that got no answer")
 
-batch_size = Spread(
+batch_size = Histogram(
     "airunner.batching.batch_size", "Events in a batch", (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 49.0, 50.0)
 )
-flush_reason = Tally("airunner.batching.flush_reason", "Batches, by why they were flushed", "reason")
-flush_latency = Spread(
+flush_reason = Counter("airunner.batching.flush_reason", "Batches, by why they were flushed", "reason")
+flush_latency = Histogram(
     "airunner.batching.flush_latency", "From the first event of a batch to its flush", SECONDS, unit="s"
 )
-events_buffered = Level("airunner.batching.events_buffered", "Events that no server has acknowledged yet")
+events_buffered = Gauge("airunner.batching.events_buffered", "Events that no server has acknowledged yet")
 
-publish_latency = Spread(
+publish_latency = Histogram(
     "airunner.publish.latency", "From a publish call to its acknowledgement", SECONDS, unit="s"
 )
-publish_retries = Tally("airunner.publish.retries", "Publish calls that failed and were repeated")
-events_lost = Tally("airunner.publish.events_lost", "Events that a GAP stands for")
+publish_retries = Counter("airunner.publish.retries", "Publish calls that failed and were repeated")
+events_lost = Counter("airunner.publish.events_lost", "Events that a GAP stands for")
 
 WORKER_METRICS: Final[tuple[Instrument, ...]] = (
     attempts_ended,

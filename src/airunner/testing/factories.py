@@ -15,16 +15,15 @@ from airunner.domain.event import (
     StreamType,
 )
 from airunner.domain.job import JobParams, JobResult, Outcome
+from airunner.domain.requests import EnqueueRequest
 from airunner.domain.token import TokenSigner
-from airunner.services.api import EnqueueRequest
-from airunner.services.platform import Platform, PlatformRules
+from airunner.services.composition import ServiceRules, Services
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airunner.domain.clock import Clock
-    from airunner.domain.job import ExecutionConfig
-    from airunner.domain.override import ExecutionOverride
+    from airunner.domain.execution import ExecutionConfig, ExecutionOverride
     from airunner.stores.base import JobStore
 
 TOKEN_KEY = b"a key only for tests"
@@ -33,10 +32,10 @@ NEVER_SECONDS = 10.0**9
 NOON = 1_700_000_000_000
 
 
-def make_platform(store: JobStore, clock: Clock, rules: PlatformRules | None = None) -> Platform:
+def make_services(store: JobStore, clock: Clock, rules: ServiceRules | None = None) -> Services:
     """Return a platform whose upkeep only runs by `maintenance.run_once()`."""
-    rules = rules or PlatformRules(maintenance_interval_seconds=NEVER_SECONDS)
-    return Platform(store, clock, TokenSigner([TOKEN_KEY]), rules)
+    rules = rules or ServiceRules(maintenance_interval_seconds=NEVER_SECONDS)
+    return Services(store, clock, TokenSigner([TOKEN_KEY]), rules)
 
 
 def make_request(

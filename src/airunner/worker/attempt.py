@@ -10,7 +10,7 @@ from airunner.domain.event import Event
 from airunner.domain.job import Job, JobResult
 
 if TYPE_CHECKING:
-    from airunner.worker.handler_calls import HandlerCall
+    from airunner.handlers.calls import HandlerCall
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -20,16 +20,17 @@ from airunner.domain.errors import (
     Unavailable,
 )
 from airunner.domain.job import JobResult, Outcome
-from airunner.domain.portions import portions
-from airunner.worker.unpublished import event_bytes, gap_event
+from airunner.domain.splitting import split_by_size
+from airunner.worker.publishing.unpublished import event_bytes, gap_event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airunner.domain.clock import Clock
     from airunner.domain.job import JobState
+    from airunner.domain.requests import CompleteRequest
     from airunner.domain.retry import RetryPolicy
-    from airunner.services.api import CompleteRequest, JobsApi
+    from airunner.services.api import JobsApi
 
 _log = structlog.get_logger("airunner.worker")
 
@@ -58,7 +59,7 @@ class Completer:
         failures = 0
         while requests:
             again: list[CompleteRequest] = []
-            for call in portions(requests, _size, _CALL_BYTES):
+            for call in split_by_size(requests, _size, _CALL_BYTES):
                 again += await self._call(call)
             requests = again
             if again:

@@ -14,17 +14,17 @@ import structlog
 
 from airunner.domain.batching import Batcher
 from airunner.domain.job import ProcessType
-from airunner.worker.checkout import CheckoutRules, checkout_refusal, repository_secrets
-from airunner.worker.checkout_attempt import CheckoutAttempt
-from airunner.worker.command import CommandAttempt
-from airunner.worker.handler_attempt import HandlerAttempt
-from airunner.worker.process import ProcessSpec
-from airunner.worker.publisher import Publisher
-from airunner.worker.redaction import LineRedactor
-from airunner.worker.report import AttemptReport
-from airunner.worker.secret_forms import secret_values
-from airunner.worker.spool import SPOOL_MAX_BYTES, Spool
-from airunner.worker.spool_folder import SpoolFolder
+from airunner.worker.handlers.attempt import HandlerAttempt
+from airunner.worker.process.checkout import CheckoutRules, checkout_refusal, repository_secrets
+from airunner.worker.process.checkout_attempt import CheckoutAttempt
+from airunner.worker.process.command import CommandAttempt
+from airunner.worker.process.process import ProcessSpec
+from airunner.worker.publishing.publisher import Publisher
+from airunner.worker.publishing.report import AttemptReport
+from airunner.worker.publishing.spool import SPOOL_MAX_BYTES, Spool
+from airunner.worker.publishing.spool_folder import SpoolFolder
+from airunner.worker.secrets.forms import secret_values
+from airunner.worker.secrets.redaction import LineRedactor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -41,7 +41,7 @@ _CANNOT_BEGIN: Final = 126
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class AttemptEnvironment:
     """What every process of a worker gets."""
 
     base_environment: Mapping[str, str] = field(default_factory=dict)
@@ -62,11 +62,11 @@ class JobRunner:
         self,
         events: EventsApi,
         clock: Clock,
-        surroundings: Surroundings,
+        environment: AttemptEnvironment,
     ) -> None:
         self._events = events
         self._clock = clock
-        self._surroundings = surroundings
+        self._environment = environment
 
     async def handle(self, delivery: Delivery[Attempt]) -> JobOutcome:
         """Do the job and return how it ended, with the events that were not published before."""
@@ -100,13 +100,13 @@ class JobRunner:
                 spec = self._spec(job, folder)
                 if job.params.repository_url:
                     attempt = CheckoutAttempt(delivery, report, self._clock)
-                    return await attempt.handle_in_checkout(spec, self._surroundings.checkout)
+                    return await attempt.handle_in_checkout(spec, self._environment.checkout)
                 return await CommandAttempt(delivery, report, self._clock).handle(spec)
         except _NoFolder as error:
             return await report.refuse(str(error), _CANNOT_BEGIN, self._clock.now())
 
     def _publisher(self, delivery: Delivery[Attempt], batcher: Batcher) -> Publisher:
-        around, job = self._surroundings, delivery.body.job
+        around, job = self._environment, delivery.body.job
         return Publisher(
             delivery.body,
             batcher,
@@ -118,14 +118,14 @@ class JobRunner:
 
     def _redactor(self, params: JobParams) -> LineRedactor | None:
         """Return what hides the job's secrets; None if it has none, which is the common case."""
-        around = self._surroundings
+        around = self._environment
         secrets = secret_values(params, around.base_environment, around.redact_names)
         secrets |= repository_secrets(params)
         return LineRedactor(secrets) if secrets else None
 
     def _refusal(self, params: JobParams) -> str:
         """Return why this worker cannot do a job; empty if it can."""
-        around = self._surroundings
+        around = self._environment
         if params.handler:
             return f"no handler named {params.handler} on this worker"
         if params.repository_url:
@@ -140,7 +140,7 @@ class JobRunner:
             yield params.working_directory
             return
         try:
-            folder = tempfile.mkdtemp(prefix="airunner-", dir=self._surroundings.work_dir)
+            folder = tempfile.mkdtemp(prefix="airunner-", dir=self._environment.work_dir)
         except OSError as error:
             raise _NoFolder(f"cannot make a working directory: {error.strerror}") from None
         try:
@@ -155,7 +155,7 @@ class JobRunner:
             command=params.command,
             args=params.args,
             environment={
-                **self._surroundings.base_environment,
+                **self._environment.base_environment,
                 **params.environment,
                 "AIRUNNER_JOB_ID": job.job_id,
                 "AIRUNNER_ATTEMPT": str(job.attempt),
@@ -164,7 +164,7 @@ class JobRunner:
             working_directory=folder,
             pty=params.process_type is ProcessType.PTY,
             timeout_seconds=params.timeout_seconds or None,
-            grace_seconds=self._surroundings.grace_seconds,
+            grace_seconds=self._environment.grace_seconds,
         )
 
 

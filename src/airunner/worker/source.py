@@ -18,18 +18,24 @@ from airunner.domain.errors import (
     NotFound,
 )
 from airunner.domain.job import JobResult, Outcome
+from airunner.domain.requests import (
+    CompleteRequest,
+    DequeueRequest,
+    ReleaseRequest,
+    UpdateRequest,
+)
 from airunner.domain.retry import RetryPolicy
 from airunner.queues.base import Delivery, Hold
-from airunner.services.api import CompleteRequest, DequeueRequest, ReleaseRequest, UpdateRequest
 from airunner.worker.attempt import Attempt, JobOutcome
 from airunner.worker.completion import Completer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airunner.domain.answers import DequeuedJob, HeldJob
     from airunner.domain.clock import Clock
     from airunner.domain.errors import PermanentFailure
-    from airunner.services.api import DequeuedJob, HeldJob, JobsApi
+    from airunner.services.api import JobsApi
 
 _log = structlog.get_logger("airunner.worker")
 

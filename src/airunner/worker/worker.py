@@ -14,13 +14,13 @@ from airunner.domain.errors import InvalidArgument, PermissionDenied, Unauthenti
 from airunner.handlers.capture import captured
 from airunner.handlers.registry import Registry
 from airunner.queues.consumer import Consumer, ConsumerOptions
-from airunner.worker.checkout import CheckoutRules
-from airunner.worker.measuring import MeasuredHandler
-from airunner.worker.runner import JobRunner, Surroundings
+from airunner.worker.handlers.fast_path import HandlerFastPath
+from airunner.worker.metrics import MeasuredHandler
+from airunner.worker.process.checkout import CheckoutRules
+from airunner.worker.publishing.spool import SPOOL_MAX_BYTES
+from airunner.worker.publishing.spool_folder import SpoolFolder
+from airunner.worker.runner import AttemptEnvironment, JobRunner
 from airunner.worker.source import JobSource, Subscription
-from airunner.worker.spool import SPOOL_MAX_BYTES
-from airunner.worker.spool_folder import SpoolFolder
-from airunner.worker.sprint import HandlerSprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +79,7 @@ class Worker:
         self._runner = JobRunner(
             events,
             clock,
-            Surroundings(
+            AttemptEnvironment(
                 base_environment=options.base_environment,
                 work_dir=options.work_dir,
                 grace_seconds=options.grace_seconds,
@@ -89,7 +89,7 @@ class Worker:
                 spool_max_bytes=options.spool_max_bytes,
             ),
         )
-        self._sprint = HandlerSprint(options.handlers or Registry(), clock, threads=options.concurrency)
+        self._fast_path = HandlerFastPath(options.handlers or Registry(), clock, threads=options.concurrency)
         subscription = Subscription(
             queues=options.queues,
             worker_id=options.worker_id,
@@ -100,7 +100,7 @@ class Worker:
             JobSource(jobs, subscription, clock=clock),
             MeasuredHandler(self._runner.handle, clock),
             clock=clock,
-            sprint=self._sprint,
+            fast_path=self._fast_path,
             options=ConsumerOptions(
                 concurrency=options.concurrency,
                 receivers=_HANDLER_RECEIVERS if options.handlers and options.concurrency > 1 else 1,
@@ -126,7 +126,7 @@ class Worker:
             with captured() if options.handlers else nullcontext():
                 await self._consumer.run()
         finally:
-            self._sprint.close()
+            self._fast_path.close()
             for end in gauges:
                 end()
             await sweeping

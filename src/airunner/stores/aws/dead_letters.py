@@ -13,22 +13,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from airunner.aws.errors import Refused
+from airunner.domain.answers import (
+    DeadLetter,
+    DeadLetterPage,
+    DeadLetterReason,
+    MessageCounts,
+    Redriven,
+)
 from airunner.domain.errors import AirunnerError, FailedPrecondition
 from airunner.domain.job import JobState
-from airunner.stores.aws.errors import Refused
-from airunner.stores.aws.messages import MOST_AT_ONCE, job_id_of
-from airunner.stores.dead_letters import DeadLetter, DeadLetterPage, DeadLetterReason, MessageCounts, Redriven
+from airunner.stores.aws.wakeups import MOST_AT_ONCE, job_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airunner.aws.calls import Aws
     from airunner.domain.clock import Clock
-    from airunner.stores.aws.connection import Aws
+    from airunner.domain.requests import Redrive
     from airunner.stores.aws.items import Item
     from airunner.stores.aws.layout import Layout
-    from airunner.stores.aws.messages import Messages
     from airunner.stores.aws.rows import Rows
-    from airunner.stores.dead_letters import Redrive
+    from airunner.stores.aws.wakeups import Messages
 
 _log = structlog.get_logger("airunner.aws")
 
@@ -61,7 +67,7 @@ class DeadLetterQueues:
         rows: Rows,
         messages: Messages,
         patience: Clock,
-        glance_seconds: int = 1,
+        short_poll_seconds: int = 1,
     ) -> None:
         self._aws = aws
         self._layout = layout
@@ -69,7 +75,7 @@ class DeadLetterQueues:
         self._messages = messages
         self._patience = patience
         # Only a long poll asks all the servers of SQS.
-        self._glance_seconds = glance_seconds
+        self._short_poll_seconds = short_poll_seconds
         self._urls: dict[str, str] = {}
 
     async def look(self, queue: str, max_messages: int) -> DeadLetterPage:
@@ -157,10 +163,10 @@ class DeadLetterQueues:
     async def _receive_some(self, url: str, count: int) -> list[_Received]:
         answer = await self._aws.sqs(
             "ReceiveMessage",
-            wait_seconds=self._glance_seconds,
+            wait_seconds=self._short_poll_seconds,
             QueueUrl=url,
             MaxNumberOfMessages=min(count, MOST_AT_ONCE),
-            WaitTimeSeconds=self._glance_seconds,
+            WaitTimeSeconds=self._short_poll_seconds,
             VisibilityTimeout=_HIDDEN_SECONDS,
             AttributeNames=["SentTimestamp"],
             MessageAttributeNames=[_REDRIVES],

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airunner.stores.aws.items import Item
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.payloads import Payloads
-    from airunner.stores.base import NewJob
+    from airunner.stores.records import NewJob
 
 # DynamoDB takes 100 actions and 4 MB in a transaction; a body of over 1 MiB, base64 and all, blocks the loop.
 _ACTIONS_AT_ONCE: Final = 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from airunner.stores.aws.connection import ConditionFailed
+from airunner.aws.calls import ConditionFailed
 from airunner.stores.aws.items import (
     LAST_SEQUENCE,
     blob,
@@ -15,16 +15,16 @@ from airunner.stores.aws.items import (
     sort_key,
     text,
 )
-from airunner.stores.base import fill_page
+from airunner.stores.records import fill_page
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from airunner.aws.calls import Aws
     from airunner.domain.event import EncodedEvent
-    from airunner.stores.aws.connection import Aws
     from airunner.stores.aws.items import Item, Row
     from airunner.stores.aws.layout import Layout
-    from airunner.stores.base import EventPage, EventQuery
+    from airunner.stores.records import EventPage, EventQuery
 
 _DELETED_AT_ONCE: Final = 25
 

@@ -13,7 +13,7 @@ from airunner.domain.lifecycle import Lifecycle
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from airunner.domain.job import ExecutionConfig
+    from airunner.domain.execution import ExecutionConfig
 
 Value: TypeAlias = dict[str, Any]
 """A DynamoDB attribute value, such as {"N": "1"}."""

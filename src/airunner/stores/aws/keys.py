@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airunner.stores.aws.connection import ConditionFailed
+from airunner.aws.calls import ConditionFailed
 from airunner.stores.aws.items import blob, blob_at, number, number_at, text, text_at, update_expression
 from airunner.stores.aws.layout import LISTING_INDEX
-from airunner.stores.base import ApiKey
+from airunner.stores.records import ApiKey
 
 if TYPE_CHECKING:
-    from airunner.stores.aws.connection import Aws
+    from airunner.aws.calls import Aws
     from airunner.stores.aws.items import Item
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.rows import Rows
@@ -29,7 +29,7 @@ class Keys:
     async def add(self, key: ApiKey) -> None:
         """Keep a new key."""
         item: Item = {
-            "job_id": text(_place(key.key_id)),
+            "job_id": text(_key_of(key.key_id)),
             "key_id": text(key.key_id),
             "name": text(key.name),
             "secret_hash": blob(key.secret_hash),
@@ -44,8 +44,8 @@ class Keys:
 
     async def find(self, key_id: str) -> ApiKey | None:
         """Return a key, revoked or not."""
-        items = await self._rows.read_many([_place(key_id)])
-        return _key(items[_place(key_id)]) if items else None
+        items = await self._rows.read_many([_key_of(key_id)])
+        return _key(items[_key_of(key_id)]) if items else None
 
     async def list(self) -> list[ApiKey]:
         """Return all keys, oldest first."""
@@ -72,7 +72,7 @@ class Keys:
             await self._aws.dynamodb(
                 "UpdateItem",
                 TableName=self._layout.jobs_table,
-                Key={"job_id": text(_place(key_id))},
+                Key={"job_id": text(_key_of(key_id))},
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 **update_expression({"revoked_at": number(now)}, conditions=conditions),
             )
@@ -81,7 +81,7 @@ class Keys:
         return True
 
 
-def _place(key_id: str) -> str:
+def _key_of(key_id: str) -> str:
     return f"key#{key_id}"
 
 

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from airunner.domain.abridging import abridged
+from airunner.domain.answers import JobPage, QueueStats
 from airunner.domain.errors import InvalidArgument, JobNotFound
 from airunner.domain.job import JobState
-from airunner.stores.aws.claiming import is_paused
+from airunner.stores.aws.claim import is_paused
 from airunner.stores.aws.items import number, row_from_item, text
 from airunner.stores.aws.layout import CHECKS_INDEX, LISTING_INDEX, queue_key
-from airunner.stores.base import JobPage, QueueStats
-from airunner.stores.listing import count_pages
+from airunner.stores.pages import count_pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airunner.aws.calls import Aws
     from airunner.domain.job import Job
-    from airunner.stores.aws.connection import Aws
+    from airunner.domain.requests import JobQuery
     from airunner.stores.aws.items import Item, Row
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.payloads import Payloads
     from airunner.stores.aws.rows import Rows
-    from airunner.stores.base import JobQuery
 
 _log = structlog.get_logger("airunner.aws")
 
@@ -39,7 +39,7 @@ _CURSOR: Final = re.compile(r"k(\d{13}-[0-9a-f]{6}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class ListingBounds:
     """How much a list looks at."""
 
     counted: int = 1_000
@@ -54,13 +54,13 @@ class Listing:
     """Newest first, merged from the shards of the index."""
 
     def __init__(
-        self, aws: Aws, layout: Layout, *, rows: Rows, payloads: Payloads, bounds: Bounds | None = None
+        self, aws: Aws, layout: Layout, *, rows: Rows, payloads: Payloads, bounds: ListingBounds | None = None
     ) -> None:
         self._aws = aws
         self._layout = layout
         self._rows = rows
         self._payloads = payloads
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds or ListingBounds()
 
     async def jobs(self, query: JobQuery) -> JobPage:
         """Return a page of jobs.

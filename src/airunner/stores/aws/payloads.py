@@ -7,15 +7,15 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from airunner.aws.calls import Refused
 from airunner.codec.jobs import decode_params, decode_result, encode_result
 from airunner.domain.errors import AirunnerError, InvalidArgument, JobNotFound
 from airunner.domain.job import Job
-from airunner.stores.aws.connection import Refused
 from airunner.stores.aws.items import blob, blob_at, text, text_at
 
 if TYPE_CHECKING:
+    from airunner.aws.calls import Aws
     from airunner.domain.job import JobParams, JobResult
-    from airunner.stores.aws.connection import Aws
     from airunner.stores.aws.items import Item, Row, Value
     from airunner.stores.aws.layout import Layout
 
@@ -92,8 +92,8 @@ class Payloads:
 
     async def remove(self, row: Row) -> None:
         """Delete what a row has elsewhere. May be repeated."""
-        for place in filter(None, (row.params_place, row.result_place)):
-            await self._remove(place)
+        for key in filter(None, (row.params_place, row.result_place)):
+            await self._remove(key)
 
     async def remove_params(self, row: Row) -> None:
         """Delete the object of a row that was never written; an item would have come with the row."""
@@ -103,14 +103,14 @@ class Payloads:
     async def forget_result(self, kept: Item) -> None:
         """Delete a result that no row names or will ever name; one that cannot be deleted now stays."""
         with suppress(AirunnerError):
-            if place := text_at(kept, "result_place"):
-                await self._remove(place)
+            if key := text_at(kept, "result_place"):
+                await self._remove(key)
 
-    async def link(self, place: str, seconds: int) -> str:
+    async def link(self, key: str, seconds: int) -> str:
         """Return an address from which a payload in S3 can be read by itself for a while; else nothing."""
-        if not place.startswith(_S3):
+        if not key.startswith(_S3):
             return ""
-        return await self._aws.presign(place.removeprefix(_S3), seconds)
+        return await self._aws.presign(key.removeprefix(_S3), seconds)
 
     async def _put_object(self, key: str, encoded: bytes) -> Value:
         """Write to S3, and return the place."""
@@ -121,18 +121,18 @@ class Payloads:
         await self._aws.s3("PutObject", Bucket=self._layout.bucket, Key=key, Body=encoded)
         return text(_S3 + key)
 
-    async def _remove(self, place: str) -> None:
-        if place.startswith(_S3):
-            await self._aws.s3("DeleteObject", Bucket=self._layout.bucket, Key=place.removeprefix(_S3))
+    async def _remove(self, key: str) -> None:
+        if key.startswith(_S3):
+            await self._aws.s3("DeleteObject", Bucket=self._layout.bucket, Key=key.removeprefix(_S3))
         else:
             await self._aws.dynamodb(
-                "DeleteItem", TableName=self._layout.jobs_table, Key={"job_id": text(place)}
+                "DeleteItem", TableName=self._layout.jobs_table, Key={"job_id": text(key)}
             )
 
-    async def _fetch(self, place: str) -> bytes:
+    async def _fetch(self, key: str) -> bytes:
         """Return a payload; one that is gone went with its job, whose row is the last to go."""
-        if place.startswith(_S3):
-            key = place.removeprefix(_S3)
+        if key.startswith(_S3):
+            key = key.removeprefix(_S3)
             try:
                 answer = await self._aws.s3("GetObject", Bucket=self._layout.bucket, Key=key)
             except Refused as refused:
@@ -143,7 +143,7 @@ class Payloads:
         answer = await self._aws.dynamodb(
             "GetItem",
             TableName=self._layout.jobs_table,
-            Key={"job_id": text(place)},
+            Key={"job_id": text(key)},
             ConsistentRead=True,
         )
         if "Item" not in answer:

@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from airunner.aws.calls import ConditionFailed
 from airunner.domain.errors import AirunnerError, JobNotFound, Unavailable
 from airunner.domain.job import JobState
-from airunner.stores.aws.connection import ConditionFailed
 from airunner.stores.aws.items import (
     life_changes,
     number,
@@ -28,9 +28,9 @@ from airunner.stores.aws.items import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 
+    from airunner.aws.calls import Aws
     from airunner.domain.job import JobResult
     from airunner.domain.lifecycle import Lifecycle
-    from airunner.stores.aws.connection import Aws
     from airunner.stores.aws.items import Item, Row, Value
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.payloads import Payloads

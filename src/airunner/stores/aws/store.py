@@ -7,53 +7,59 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airunner.domain import lifecycle
+from airunner.domain.answers import PayloadLinks
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import AirunnerError, Unavailable
-from airunner.stores.aws.claiming import SKEW_MS, Claimer
+from airunner.stores.aws.background_tasks import BackgroundTasks
+from airunner.stores.aws.change_stream import EventStream
+from airunner.stores.aws.claim import SKEW_MS, Claimer
 from airunner.stores.aws.dead_letters import DeadLetterQueues
-from airunner.stores.aws.enqueueing import Enqueuer
+from airunner.stores.aws.enqueue import Enqueuer
 from airunner.stores.aws.event_log import EventLog
-from airunner.stores.aws.follow_ups import FollowUps
-from airunner.stores.aws.holding import Holding
+from airunner.stores.aws.hold import Holding
 from airunner.stores.aws.items import text, text_at, update_expression
 from airunner.stores.aws.keys import Keys
 from airunner.stores.aws.layout import queue_key
 from airunner.stores.aws.listing import Listing
-from airunner.stores.aws.messages import Messages
 from airunner.stores.aws.payloads import Payloads
-from airunner.stores.aws.receiving import Receiver
-from airunner.stores.aws.reconciling import Reconciler
+from airunner.stores.aws.receive import Receiver
+from airunner.stores.aws.reconcile import Reconciler
 from airunner.stores.aws.rows import CHECK_AFTER_MS, Rows
-from airunner.stores.aws.streams import EventStream
-from airunner.stores.base import Capabilities, PayloadLinks
+from airunner.stores.aws.wakeups import Messages
+from airunner.stores.base import Capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Mapping, Sequence
 
+    from airunner.aws.calls import Aws
+    from airunner.domain.answers import (
+        DeadLetter,
+        DeadLetterPage,
+        Enqueued,
+        JobPage,
+        MessageCounts,
+        QueueStats,
+        Redriven,
+    )
     from airunner.domain.clock import Clock
     from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job
     from airunner.domain.lifecycle import Lifecycle
-    from airunner.stores.aws.connection import Aws
+    from airunner.domain.requests import JobQuery, Redrive
     from airunner.stores.aws.layout import Layout
-    from airunner.stores.aws.listing import Bounds
-    from airunner.stores.base import (
+    from airunner.stores.aws.listing import ListingBounds
+    from airunner.stores.records import (
         ApiKey,
         AttemptKey,
         Completion,
         Demand,
-        Enqueued,
         EventPage,
         EventQuery,
-        JobPage,
-        JobQuery,
         NewJob,
-        QueueStats,
         Release,
         Retention,
         Upkeep,
     )
-    from airunner.stores.dead_letters import DeadLetter, DeadLetterPage, MessageCounts, Redrive, Redriven
 
 _EVENTS_KEPT_MS = 30 * 24 * 3600 * 1000
 
@@ -78,18 +84,18 @@ class AwsStore:
         clock: Clock,
         *,
         events_kept_ms: int = _EVENTS_KEPT_MS,
-        glance_seconds: int = 1,
-        list_bounds: Bounds | None = None,
+        short_poll_seconds: int = 1,
+        list_bounds: ListingBounds | None = None,
     ) -> None:
         self.capabilities = replace(self._capabilities, tells_changes=layout.streams)
         self._clock = clock
         self._layout = layout
         self._aws = aws
-        self._follow_ups = FollowUps()
+        self._background_tasks = BackgroundTasks()
         self._payloads = Payloads(aws, layout)
         self._rows = rows = Rows(aws, layout, self._payloads)
         self._log = EventLog(aws, layout, ttl_ms=events_kept_ms)
-        self._messages = Messages(aws, layout, self._follow_ups)
+        self._messages = Messages(aws, layout, self._background_tasks)
         self._listing = Listing(aws, layout, rows=rows, payloads=self._payloads, bounds=list_bounds)
         self._stream = EventStream(aws, layout, SystemClock())
         self._keys = Keys(aws, layout, rows)
@@ -100,7 +106,7 @@ class AwsStore:
             rows=rows,
             payloads=self._payloads,
             messages=self._messages,
-            follow_ups=self._follow_ups,
+            background_tasks=self._background_tasks,
             count_scheduled=self._listing.count_scheduled,
         )
         claimer = Claimer(rows=rows, payloads=self._payloads, messages=self._messages, clock=clock)
@@ -110,7 +116,7 @@ class AwsStore:
             rows=rows,
             # Polls go by the real clock, whatever jobs go by.
             patience=SystemClock(),
-            glance_seconds=glance_seconds,
+            short_poll_seconds=short_poll_seconds,
         )
         self._dead_letters = DeadLetterQueues(
             aws,
@@ -118,7 +124,7 @@ class AwsStore:
             rows=rows,
             messages=self._messages,
             patience=SystemClock(),
-            glance_seconds=glance_seconds,
+            short_poll_seconds=short_poll_seconds,
         )
         self._reconciler = Reconciler(
             aws, layout, rows=rows, payloads=self._payloads, log=self._log, messages=self._messages
@@ -136,7 +142,7 @@ class AwsStore:
     async def close(self) -> None:
         """Let waiting dequeues go, finish what follows, and disconnect."""
         await self._receiver.close()
-        await self._follow_ups.finish()
+        await self._background_tasks.finish()
         await self._aws.__aexit__(None, None, None)
 
     async def check(self) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airunner.domain import lifecycle
+from airunner.domain.answers import Enqueued
 from airunner.domain.errors import AirunnerError, AlreadyExists, InternalError, JobNotFound, ResourceExhausted
 from airunner.domain.job import Job, JobState
-from airunner.stores.base import Enqueued, Upkeep
+from airunner.stores.records import Upkeep
 from airunner.stores.sqlite import rows
-from airunner.stores.sqlite.chunks import begin, insert_events
+from airunner.stores.sqlite.bulk import begin, insert_events
 from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from airunner.domain.event import EncodedEvent
     from airunner.domain.lifecycle import Lifecycle
-    from airunner.stores.base import AttemptKey, Demand, NewJob, Release, Retention
+    from airunner.stores.records import AttemptKey, Demand, NewJob, Release, Retention
     from airunner.stores.sqlite.writer import Transaction
 
 # How much one write may move, so that no other write waits long.

@@ -6,10 +6,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from airunner.domain.abridging import abridged
+from airunner.domain.answers import JobPage, QueueStats
 from airunner.domain.errors import JobNotFound
 from airunner.domain.job import Job, JobState
-from airunner.stores.base import ApiKey, EventPage, EventQuery, JobPage, JobQuery, QueueStats, fill_page
-from airunner.stores.listing import count_pages, make_cursor, parse_cursor
+from airunner.domain.requests import JobQuery
+from airunner.stores.pages import count_pages, make_cursor, parse_cursor
+from airunner.stores.records import ApiKey, EventPage, EventQuery, fill_page
 from airunner.stores.sqlite import rows
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from airunner.codec.jobs import (
 from airunner.domain.event import EncodedEvent, EventType
 from airunner.domain.job import Job, JobState
 from airunner.domain.lifecycle import Lifecycle
-from airunner.stores.base import ApiKey
+from airunner.stores.records import ApiKey
 from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from airunner.domain.job import JobParams
-    from airunner.stores.base import NewJob
+    from airunner.stores.records import NewJob
 
 Row: TypeAlias = tuple[Any, ...]
 

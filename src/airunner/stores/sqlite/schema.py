@@ -90,7 +90,7 @@ MIGRATIONS = (
 )
 
 
-class Connection(sqlite3.Connection):
+class SqliteConnection(sqlite3.Connection):
     """A connection whose statements find the result of a row by `result_of(id)`, in `results`.
 
     So one statement can save all jobs that end alike, though each with a result of its own.
@@ -102,7 +102,7 @@ class Connection(sqlite3.Connection):
         self.create_function("result_of", 1, self.results.get)
 
 
-def connect(path: Path, *, read_only: bool = False) -> Connection:
+def connect(path: Path, *, read_only: bool = False) -> SqliteConnection:
     """Open the file for one thread. A writer's commits are on disk when they return."""
     connection = sqlite3.connect(
         f"file:{path}?mode={'ro' if read_only else 'rwc'}",
@@ -111,7 +111,7 @@ def connect(path: Path, *, read_only: bool = False) -> Connection:
         timeout=BUSY_SECONDS,
         check_same_thread=False,
         cached_statements=256,
-        factory=Connection,
+        factory=SqliteConnection,
     )
     if not read_only:
         connection.execute("PRAGMA journal_mode = WAL")

@@ -13,30 +13,29 @@ from typing import IO, TYPE_CHECKING, TypeVar
 
 from airunner.domain.errors import FailedPrecondition, Unavailable
 from airunner.stores.base import Capabilities
-from airunner.stores.sqlite import chunks, operations, queries, rows
+from airunner.stores.sqlite import bulk as chunks
+from airunner.stores.sqlite import operations, queries, rows
 from airunner.stores.sqlite.schema import connect, migrate
 from airunner.stores.sqlite.writer import GroupCommitWriter, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from airunner.domain.answers import Enqueued, JobPage, QueueStats
     from airunner.domain.clock import Clock, Timer
     from airunner.domain.errors import AirunnerError
     from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job
     from airunner.domain.lifecycle import Lifecycle
-    from airunner.stores.base import (
+    from airunner.domain.requests import JobQuery
+    from airunner.stores.records import (
         ApiKey,
         AttemptKey,
         Completion,
         Demand,
-        Enqueued,
         EventPage,
         EventQuery,
-        JobPage,
-        JobQuery,
         NewJob,
-        QueueStats,
         Release,
         Retention,
         Upkeep,
@@ -128,7 +127,7 @@ class SqliteStore:
     async def dequeue_jobs(self, demand: Demand) -> Sequence[Job]:
         """Claim jobs, or wait for them."""
         return await self._submit(
-            lambda tx: operations.claim(tx, demand, self._clock.now()), demand if demand.patient else None
+            lambda tx: operations.claim(tx, demand, self._clock.now()), demand if demand.waits else None
         )
 
     async def withdraw(self, demand: Demand) -> None:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from airunner.domain.job import Job
-    from airunner.stores.base import Demand
-    from airunner.stores.sqlite.schema import Connection
+    from airunner.stores.records import Demand
+    from airunner.stores.sqlite.schema import SqliteConnection
 
 T = TypeVar("T")
 _MAX_GROUP = 256
@@ -44,7 +44,7 @@ class Served(Protocol):
 class Transaction:
     """What operations of one group see and leave behind."""
 
-    connection: Connection
+    connection: SqliteConnection
     # Queues in which something may have become claimable.
     ready_queues: set[str] = field(default_factory=set)
     # Queues whose next due or lapse time may have come closer.
@@ -67,7 +67,7 @@ class _Entry(Generic[T]):
 
 
 @dataclass(slots=True)
-class _Answer:
+class _Reply:
     future: asyncio.Future[Any] | None
     result: Any = None
     error: BaseException | None = None
@@ -80,7 +80,7 @@ class GroupCommitWriter:
 
     def __init__(
         self,
-        connect: Callable[[], Connection],
+        connect: Callable[[], SqliteConnection],
         loop: asyncio.AbstractEventLoop,
         *,
         serve: Served,
@@ -92,7 +92,7 @@ class GroupCommitWriter:
         self._serve = serve
         self._next_wake = next_wake
         self._on_wake = on_wake
-        self._inbox: queue.SimpleQueue[_Entry[Any] | None] = queue.SimpleQueue()
+        self._callbacks: queue.SimpleQueue[_Entry[Any] | None] = queue.SimpleQueue()
         self._room: WaitingRoom[asyncio.Future[Any]] = WaitingRoom()
         self._thread = threading.Thread(target=self._run, name="airunner-writer", daemon=True)
         self._closed = False
@@ -115,12 +115,12 @@ class GroupCommitWriter:
         if self._closed:
             answer.set_exception(Unavailable("the store is closed"))
         else:
-            self._inbox.put(_Entry(operation, answer, demand))
+            self._callbacks.put(_Entry(operation, answer, demand))
         return answer
 
     def wake(self) -> None:
         """Look again for jobs in every queue that somebody waits for."""
-        self._inbox.put(_Entry(lambda tx: tx.wake(self._room.queues), None))
+        self._callbacks.put(_Entry(lambda tx: tx.wake(self._room.queues), None))
 
     @property
     def alive(self) -> bool:
@@ -130,7 +130,7 @@ class GroupCommitWriter:
     def refuse(self) -> None:
         """Take no more operations, and let the thread end after those it has. On the loop, like `submit`."""
         self._closed = True
-        self._inbox.put(None)
+        self._callbacks.put(None)
 
     def join(self) -> None:
         """Wait for the thread to end. Blocks. Waiting demands get nothing."""
@@ -147,32 +147,32 @@ class GroupCommitWriter:
         finally:
             self._closed = True
             connection.close()
-            self._answer([_Answer(future, ()) for future in self._room.empty_out()])
+            self._answer([_Reply(future, ()) for future in self._room.empty_out()])
             # On the loop no submit comes in between: whatever was accepted is answered.
             self._loop.call_soon_threadsafe(self._turn_away)
 
     def _turn_away(self) -> None:
-        while not self._inbox.empty():
-            entry = self._inbox.get_nowait()
+        while not self._callbacks.empty():
+            entry = self._callbacks.get_nowait()
             if entry:
-                _deliver([_Answer(entry.answer, error=Unavailable("the store is closed"))])
+                _deliver([_Reply(entry.answer, error=Unavailable("the store is closed"))])
 
     def _next_group(self) -> list[_Entry[Any]]:
         """Wait for the first operation, then take what else is there. Empty at the end."""
-        first = self._inbox.get()
+        first = self._callbacks.get()
         group = [first] if first else []
         while first and len(group) < _MAX_GROUP:
             try:
-                entry = self._inbox.get_nowait()
+                entry = self._callbacks.get_nowait()
             except queue.Empty:
                 break
             if entry is None:
-                self._inbox.put(None)
+                self._callbacks.put(None)
                 break
             group.append(entry)
         return group
 
-    def _commit_group(self, connection: Connection, group: list[_Entry[Any]]) -> None:
+    def _commit_group(self, connection: SqliteConnection, group: list[_Entry[Any]]) -> None:
         try:
             tx, answers = self._attempt(connection, group, guarded=False)
         except Exception:  # noqa: BLE001  whichever operation it was, the others shall not suffer
@@ -180,13 +180,13 @@ class GroupCommitWriter:
                 tx, answers = self._attempt(connection, group, guarded=True)
             except Exception as error:  # noqa: BLE001  a commit that fails fails all
                 failure = _explain(error)
-                self._answer([_Answer(entry.answer, error=failure) for entry in group])
+                self._answer([_Reply(entry.answer, error=failure) for entry in group])
                 return
         self._settle(connection, tx, answers)
 
     def _attempt(
-        self, connection: Connection, group: list[_Entry[Any]], *, guarded: bool
-    ) -> tuple[Transaction, list[_Answer]]:
+        self, connection: SqliteConnection, group: list[_Entry[Any]], *, guarded: bool
+    ) -> tuple[Transaction, list[_Reply]]:
         tx = Transaction(connection)
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -202,27 +202,27 @@ class GroupCommitWriter:
         self.commits += 1
         return tx, answers
 
-    def _perform(self, tx: Transaction, entry: _Entry[Any], *, guarded: bool) -> _Answer:
+    def _perform(self, tx: Transaction, entry: _Entry[Any], *, guarded: bool) -> _Reply:
         try:
             with _undone_alone(tx.connection, guarded=guarded):
                 result = entry.operation(tx)
         except AirunnerError as error:
-            return _Answer(entry.answer, error=error)
+            return _Reply(entry.answer, error=error)
         except Exception as error:
             if not guarded:
                 raise
-            return _Answer(entry.answer, error=_explain(error))
+            return _Reply(entry.answer, error=_explain(error))
         if entry.demand is not None and not result and entry.answer is not None:
             tx.parked[entry.demand] = entry.answer
-            return _Answer(None)
-        return _Answer(entry.answer, result)
+            return _Reply(None)
+        return _Reply(entry.answer, result)
 
-    def _serve_waiting(self, tx: Transaction, *, guarded: bool) -> list[_Answer]:
+    def _serve_waiting(self, tx: Transaction, *, guarded: bool) -> list[_Reply]:
         """Let waiting demands ride this commit, in the order of their arrival.
 
         To serve a demand may make more claimable in another of its queues; that is looked at too.
         """
-        answers: list[_Answer] = []
+        answers: list[_Reply] = []
         looked_at: set[str] = set()
         while fresh := tx.ready_queues - looked_at:
             looked_at |= fresh
@@ -236,7 +236,7 @@ class GroupCommitWriter:
                     fresh.difference_update(demand.queues)
         return answers
 
-    def _serve_one(self, tx: Transaction, demand: Demand, *, guarded: bool) -> _Answer | None:
+    def _serve_one(self, tx: Transaction, demand: Demand, *, guarded: bool) -> _Reply | None:
         """Return what a waiting demand gets, None if there is nothing.
 
         The room is only changed after the commit, so that a failed group leaves it as it was.
@@ -253,15 +253,15 @@ class GroupCommitWriter:
         if not jobs and not failure:
             return None
         tx.served.add(demand)
-        return _Answer(tx.parked.pop(demand, None), jobs, failure, demand)
+        return _Reply(tx.parked.pop(demand, None), jobs, failure, demand)
 
-    def _settle(self, connection: sqlite3.Connection, tx: Transaction, answers: list[_Answer]) -> None:
+    def _settle(self, connection: sqlite3.Connection, tx: Transaction, answers: list[_Reply]) -> None:
         for answer in answers:
             if answer.demand is not None:
                 answer.future = self._room.leave(answer.demand) or answer.future
         for demand, future in tx.parked.items():
             self._room.park(demand, future)
-        answers.extend(_Answer(self._room.leave(demand), ()) for demand in tx.withdrawn)
+        answers.extend(_Reply(self._room.leave(demand), ()) for demand in tx.withdrawn)
         self._answer(answers)
         newly_wanted = {queue for demand in tx.parked for queue in demand.queues}
         if any(queue in self._room.queues for queue in tx.waking_queues | newly_wanted):
@@ -276,13 +276,13 @@ class GroupCommitWriter:
             return
         self._loop.call_soon_threadsafe(self._on_wake, wake_at)
 
-    def _answer(self, answers: list[_Answer]) -> None:
+    def _answer(self, answers: list[_Reply]) -> None:
         waiting = [answer for answer in answers if answer.future is not None]
         if waiting:
             self._loop.call_soon_threadsafe(_deliver, waiting)
 
 
-def _deliver(answers: list[_Answer]) -> None:
+def _deliver(answers: list[_Reply]) -> None:
     for answer in answers:
         future = answer.future
         if future is None or future.done():

@@ -1,0 +1,237 @@
+"""The one way to call AWS: with a deadline, a bounded number of tries, and everything counted.
+
+The SDK's own retries are off; these here are the only ones. A call is repeated when its reply is lost, so it
+may have happened before: whoever makes a conditional write must be able to know its own item again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import structlog
+from botocore import xform_name
+
+from airunner.aws import metrics as measuring
+from airunner.aws.clients import SERVICES, AwsOptions, open_clients
+from airunner.aws.errors import (
+    CancellationReason,
+    ConditionFailed,
+    ErrorKind,
+    Failure,
+    Refused,
+    TransactionCancelled,
+    read_error,
+)
+from airunner.domain.clock import SystemClock
+from airunner.domain.errors import Unavailable
+from airunner.domain.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from airunner.domain.clock import Clock
+
+__all__ = ["Aws", "AwsOptions", "CancellationReason", "ConditionFailed", "Refused", "TransactionCancelled"]
+
+_log = structlog.get_logger("airunner.aws")
+
+_Method = Callable[..., Awaitable[dict[str, Any]]]
+
+_NOUNS: Final = {"GetItem": "The table", "GetQueueAttributes": "The queue"}
+_METERED: Final = frozenset({
+    "BatchGetItem",
+    "BatchWriteItem",
+    "DeleteItem",
+    "GetItem",
+    "PutItem",
+    "Query",
+    "Scan",
+    "TransactGetItems",
+    "TransactWriteItems",
+    "UpdateItem",
+})  # fmt: skip
+
+
+class Aws:
+    """Calls services of AWS by the names of their operations; open from `async with` to its end.
+
+    Raises ConditionFailed and TransactionCancelled for an answer that says no, ResourceExhausted when AWS
+    throttles us to the last try, Unavailable when it does not answer, else Refused, an InternalError.
+    Safe to share between tasks. Cancelling a call ends it at once; it may have happened nevertheless.
+    """
+
+    def __init__(
+        self, options: AwsOptions, *, clock: Clock | None = None, policy: RetryPolicy | None = None
+    ) -> None:
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._policy = policy or RetryPolicy(
+            first_seconds=0.05, max_seconds=2.0, jitter=1.0, attempts=options.attempts
+        )
+        self._stack = AsyncExitStack()
+        self._clients: dict[str, Any] = {}
+        self._methods: dict[tuple[str, str], _Method] = {}
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            self._clients = await open_clients(stack, self._options)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._methods.clear()
+        self._clients.clear()
+        await self._stack.aclose()
+
+    async def dynamodb(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Call DynamoDB, "UpdateItem" for one; items are low-level attribute values."""
+        if operation in _METERED:
+            arguments.setdefault("ReturnConsumedCapacity", "TOTAL")
+        if operation == "TransactWriteItems":
+            # One token for all tries, or a lost reply would make the second fail on what the first wrote.
+            arguments.setdefault("ClientRequestToken", str(uuid.uuid4()))
+        reply = await self._call("dynamodb", operation, arguments, self._options.call_seconds)
+        if consumed := reply.get("ConsumedCapacity"):
+            measuring.count_capacity(operation, consumed)
+        return reply
+
+    async def batch_get(
+        self, table: str, keys: Sequence[Mapping[str, Any]], **options: Any
+    ) -> list[dict[str, Any]]:
+        """Return the items of at most 100 keys, those that exist; see `batch_write`."""
+        return await self._in_parts("BatchGetItem", "UnprocessedKeys", table, {"Keys": keys, **options})
+
+    async def batch_write(self, table: str, requests: Sequence[Mapping[str, Any]]) -> None:
+        """Put or delete at most 25 items.
+
+        What an answer leaves undone is asked for again after a growing pause, as long as each few tries get
+        something done; then the table throttles us.
+        """
+        await self._in_parts("BatchWriteItem", "UnprocessedItems", table, requests)
+
+    async def sqs(self, operation: str, *, wait_seconds: float = 0, **arguments: Any) -> dict[str, Any]:
+        """Call SQS. `wait_seconds` is how long a long poll may wait, and prolongs the deadline by as much."""
+        client = "polls" if wait_seconds else "sqs"
+        return await self._call(client, operation, arguments, self._options.call_seconds + wait_seconds)
+
+    async def s3(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Call S3. A `Body` in the reply is read to its end: bytes, not a stream."""
+        return await self._call("s3", operation, arguments, self._options.call_seconds)
+
+    async def streams(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Call DynamoDB Streams, where the options name this client."""
+        return await self._call("streams", operation, arguments, self._options.call_seconds)
+
+    async def cloudwatch(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Call CloudWatch, where the options name this client."""
+        return await self._call("cloudwatch", operation, arguments, self._options.call_seconds)
+
+    async def presign(self, key: str, seconds: int) -> str:
+        """Return an address that anybody can read the bucket's object at, for so long."""
+        arguments = {"Bucket": self._options.bucket, "Key": key}
+        url: str = await self._clients["s3"].generate_presigned_url(
+            "get_object", Params=arguments, ExpiresIn=seconds
+        )
+        return url
+
+    async def check(self, *, jobs_table: str, events_table: str, queue_url: str) -> list[str]:
+        """Ask each dependency for next to nothing; return a sentence for each that fails.
+
+        One try each, all at the same time: whoever wants to know will ask again.
+        """
+        nobody = {"job_id": {"S": "check#"}}
+        event = {"TableName": events_table, "Key": {**nobody, "sequence": {"N": "0"}}}
+        said = await asyncio.gather(
+            self._probe(jobs_table, "dynamodb", "GetItem", {"TableName": jobs_table, "Key": nobody}),
+            self._probe(events_table, "dynamodb", "GetItem", event),
+            self._probe(queue_url, "sqs", "GetQueueAttributes", {"QueueUrl": queue_url}),
+        )
+        return [sentence for sentence in said if sentence]
+
+    async def _probe(self, name: str, client: str, operation: str, arguments: Mapping[str, Any]) -> str:
+        answer = await self._try(client, operation, arguments, self._options.call_seconds)
+        if not isinstance(answer, Failure):
+            return ""
+        return f"{_NOUNS[operation]} {name} {answer.in_words}."
+
+    async def _in_parts(
+        self, operation: str, unprocessed: str, table: str, request: Any
+    ) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        tries = fruitless = 0
+        while True:
+            answer = await self.dynamodb(operation, RequestItems={table: request})
+            found += answer.get("Responses", {}).get(table, [])
+            left = answer.get(unprocessed, {}).get(table)
+            if not left:
+                return found
+            tries += 1
+            fruitless = fruitless + 1 if _entries(left) == _entries(request) else 0
+            if self._policy.exhausted(fruitless):
+                failure = Failure(ErrorKind.THROTTLED, unprocessed)
+                _log_end("dynamodb", operation, failure, tries)
+                raise failure.verdict()
+            request = left
+            measuring.count_retry("dynamodb")
+            await self._clock.sleep(self._policy.delay(tries))
+
+    async def _call(
+        self, client: str, operation: str, arguments: Mapping[str, Any], seconds: float
+    ) -> dict[str, Any]:
+        failures = 0
+        while True:
+            answer = await self._try(client, operation, arguments, seconds)
+            if not isinstance(answer, Failure):
+                return answer
+            failures += 1
+            if not answer.kind.may_pass or self._policy.exhausted(failures):
+                _log_end(SERVICES[client], operation, answer, failures)
+                raise answer.verdict()
+            measuring.count_retry(SERVICES[client])
+            await self._clock.sleep(self._policy.delay(failures))
+
+    async def _try(
+        self, client: str, operation: str, arguments: Mapping[str, Any], seconds: float
+    ) -> dict[str, Any] | Failure:
+        method = self._methods.get((client, operation)) or self._look_up(client, operation)
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(seconds):
+                reply = await method(**arguments)
+                if client == "s3" and "Body" in reply:
+                    reply["Body"] = await reply["Body"].read()
+        except Exception as error:  # noqa: BLE001  the table knows them all, and calls the rest our fault
+            said = read_error(error)
+        else:
+            measuring.count_call(SERVICES[client], operation, "ok", time.perf_counter() - began)
+            return reply
+        outcome = said.kind.outcome if isinstance(said, Failure) else "ok"
+        measuring.count_call(SERVICES[client], operation, outcome, time.perf_counter() - began)
+        if isinstance(said, Failure):
+            return said
+        raise said
+
+    def _look_up(self, client: str, operation: str) -> _Method:
+        if not self._clients:
+            raise Unavailable("The store is closed.")
+        method: _Method = getattr(self._clients[client], xform_name(operation))
+        self._methods[client, operation] = method
+        return method
+
+
+def _entries(request: Any) -> int:
+    """Return how many keys or writes a batch has."""
+    return len(request["Keys"] if isinstance(request, dict) else request)
+
+
+def _log_end(service: str, operation: str, failure: Failure, tries: int) -> None:
+    level = _log.warning if failure.kind.may_pass else _log.error
+    level("aws.call_failed", service=service, operation=operation, code=failure.code, tries=tries)

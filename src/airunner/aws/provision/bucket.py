@@ -1,0 +1,102 @@
+"""The bucket of large payloads: encrypted, not public, with a rule that expires what was forgotten."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airunner.aws.provision.resources import Change, Resource, ResourceKind, outcome_of
+from airunner.domain.errors import InternalError
+from airunner.stores.aws import layout as definitions
+
+if TYPE_CHECKING:
+    from airunner.aws.calls import Aws
+    from airunner.aws.provision.resources import Writer
+    from airunner.stores.aws.layout import Arguments
+
+
+async def provide_bucket(writer: Writer, name: str, *, beside: str) -> Resource:
+    """Make or mend the bucket, in the region and partition of the ARN `beside`.
+
+    Lifecycle rules that are not ours stay as they are.
+    """
+    _, partition, _, region, *_ = (beside or "arn:aws::").split(":")
+    is_new = not await _exists(writer.aws, name)
+    if is_new:
+        await writer.write(partial(writer.aws.s3, "CreateBucket", **_creation(name, region)))
+    details = await _mend(writer, name, {} if is_new else await _found(writer.aws, name))
+    return Resource(
+        kind=ResourceKind.BUCKET,
+        name=name,
+        change=Change.CREATED if is_new else outcome_of(details),
+        arn=f"arn:{partition}:s3:::{name}",
+        details=() if is_new else tuple(details),
+    )
+
+
+def _creation(name: str, region: str) -> Arguments:
+    """S3 wants every region named but its first."""
+    place = {"LocationConstraint": region}
+    return {"Bucket": name} | (
+        {"CreateBucketConfiguration": place} if region != definitions.FIRST_REGION else {}
+    )
+
+
+async def _mend(writer: Writer, name: str, found: Arguments) -> list[str]:
+    done: list[str] = []
+    for what, operation, configuration in _updates(found):
+        argument = {what: configuration}
+        await writer.write(partial(writer.aws.s3, operation, Bucket=name, **argument))
+        done.append(what)
+    return done
+
+
+def _updates(found: Arguments) -> list[tuple[str, str, Arguments]]:
+    """Return what differs: the argument, the operation and the value that mend it."""
+    updates: list[tuple[str, str, Arguments]] = []
+    if not found.get("ServerSideEncryptionConfiguration"):
+        what = "ServerSideEncryptionConfiguration"
+        updates.append((what, "PutBucketEncryption", definitions.bucket_encryption()))
+    if found.get("PublicAccessBlockConfiguration") != definitions.public_access_block():
+        what = "PublicAccessBlockConfiguration"
+        updates.append((what, "PutPublicAccessBlock", definitions.public_access_block()))
+    old = found.get("Rules", [])
+    rules = definitions.lifecycle()["Rules"]
+    if not all(_has_rule(old, rule) for rule in rules):
+        ours = {rule["ID"] for rule in rules}
+        others = [rule for rule in old if rule.get("ID") not in ours]
+        update = {"Rules": [*others, *rules]}
+        updates.append(("LifecycleConfiguration", "PutBucketLifecycleConfiguration", update))
+    return updates
+
+
+def _has_rule(old: list[Arguments], rule: Arguments) -> bool:
+    return any(all(there.get(key) == value for key, value in rule.items()) for there in old)
+
+
+async def _found(aws: Aws, name: str) -> Arguments:
+    """Return the configurations that an existing bucket has."""
+    encryption = await _configuration(aws, "GetBucketEncryption", name)
+    block = await _configuration(aws, "GetPublicAccessBlock", name)
+    return encryption | block | await _configuration(aws, "GetBucketLifecycleConfiguration", name)
+
+
+async def _configuration(aws: Aws, operation: str, name: str) -> Arguments:
+    try:
+        reply = await aws.s3(operation, Bucket=name)
+    except InternalError:
+        # S3 answers a configuration that was never made with an error. Where the right to read it is
+        # missing, the right to write it is too, and that will be said.
+        return {}
+    return {key: value for key, value in reply.items() if key != "ResponseMetadata"}
+
+
+async def _exists(aws: Aws, name: str) -> bool:
+    arguments: dict[str, Any] = {}
+    while True:
+        page = await aws.s3("ListBuckets", **arguments)
+        if any(bucket["Name"] == name for bucket in page.get("Buckets", [])):
+            return True
+        if not page.get("ContinuationToken"):
+            return False
+        arguments = {"ContinuationToken": page["ContinuationToken"]}

@@ -1,0 +1,103 @@
+"""`airunner aws`: what the store on AWS is made of."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from airunner.cli.options import AsJson, ConfigFile, load
+from airunner.cli.printing import print_json, print_table, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airunner.aws.provision import Resource
+    from airunner.config import Settings
+
+aws = App(name="aws", help="Make the queues, tables and bucket of a store on AWS.")
+
+
+@aws.command
+def provision(
+    *,
+    env: Annotated[str | None, Parameter(help="Names the queues airunner-ENV-QUEUE. Default: dev")] = None,
+    queue: Annotated[
+        tuple[str, ...], Parameter(help="A queue to make. Repeatable; default: those of the settings.")
+    ] = (),
+    bucket: Annotated[str | None, Parameter(help="The bucket of large payloads. Default: none")] = None,
+    streams: Annotated[bool | None, Parameter(help="Give the table of events a stream.")] = None,
+    deletion_protection: Annotated[bool, Parameter(help="Protect the tables from deletion.")] = False,
+    config_file: ConfigFile = None,
+    env_file: Annotated[
+        Path | None, Parameter(help="Write the variables a server needs into this file, of this user alone.")
+    ] = None,
+    dry_run: Annotated[bool, Parameter(help="Only say what would be done.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make what is missing, bring the rest up to date and print it; what is right already stays untouched.
+
+    Nothing is deleted, and a table with other keys is refused. Credentials and their rights are the SDK's.
+    """
+    from airunner import telemetry
+    from airunner.app import provision_aws
+
+    flags = {
+        "store.aws.env": env,
+        "store.sqs.queues": list(queue) or None,
+        "store.s3.bucket": bucket,
+        "store.dynamodb.streams": streams,
+    }
+    settings = load(config_file, flags).settings
+    telemetry.set_up_logs(settings.log_level, settings.log_format)
+    made = asyncio.run(provision_aws(settings, deletion_protection=deletion_protection, dry_run=dry_run))
+    _show(made, as_json=as_json)
+    if dry_run:
+        say("nothing was changed: this is what would be done")
+    elif env_file:
+        _write_variables(env_file, settings, made)
+
+
+def _show(made: Sequence[Resource], *, as_json: bool) -> None:
+    if as_json:
+        for each in made:
+            print_json("resource", asdict(each))
+        return
+    rows = [(str(each.change), str(each.kind), each.name, each.arn, each.url) for each in made]
+    print_table(("change", "kind", "name", "ARN", "URL"), rows)
+
+
+def _write_variables(path: Path, settings: Settings, made: Sequence[Resource]) -> None:
+    import secrets
+
+    from airunner.local import environment_file
+
+    values = _variables(settings, made)
+    old = environment_file.read(path)
+    if "AIRUNNER_TOKEN_KEYS" not in environment_file.names(old):
+        keys = [key.get_secret_value() for key in settings.token_keys]
+        values["AIRUNNER_TOKEN_KEYS"] = ",".join(keys) or secrets.token_hex(32)
+    environment_file.write(path, environment_file.with_variables(old, values))
+    say(f"wrote {path}; all servers need the same AIRUNNER_TOKEN_KEYS")
+
+
+def _variables(settings: Settings, made: Sequence[Resource]) -> dict[str, str]:
+    """The settings that name what was made; those of the same name in a file are replaced."""
+    store = settings.store
+    queues = ",".join(f"{each.queue}={each.url}" for each in made if each.kind == "queue")
+    values = {
+        "AIRUNNER_STORE__TYPE": "sqs",
+        "AIRUNNER_STORE__AWS__REGION": store.aws.region,
+        "AIRUNNER_STORE__AWS__ENDPOINT_URL": store.aws.endpoint_url or "",
+        "AIRUNNER_STORE__AWS__ENV": store.aws.env,
+        "AIRUNNER_STORE__SQS__QUEUES": queues,
+        "AIRUNNER_STORE__DYNAMODB__JOBS_TABLE": store.dynamodb.jobs_table,
+        "AIRUNNER_STORE__DYNAMODB__EVENTS_TABLE": store.dynamodb.events_table,
+        "AIRUNNER_STORE__DYNAMODB__STREAMS": str(store.dynamodb.streams).lower(),
+        "AIRUNNER_STORE__S3__BUCKET": store.s3.bucket,
+        "AIRUNNER_STORE__LISTING_SHARDS": str(store.listing_shards),
+    }
+    return {name: value for name, value in values.items() if value}

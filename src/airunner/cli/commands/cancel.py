@@ -1,0 +1,20 @@
+"""`airunner cancel`."""
+
+from __future__ import annotations
+
+from airunner.cli.options import ANY_SERVER, AsJson, ConnectionOptions, JobId
+from airunner.cli.printing import print_json, say
+from airunner.cli.session import with_client
+
+
+def cancel(job_id: JobId, /, *, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> None:
+    """Cancel a job and print its state. A running one ends when its worker has stopped it."""
+    from airunner.cli.json_schema import job_document
+
+    job = with_client(connection, lambda client: client.cancel_job(job_id))
+    if as_json:
+        print_json("job", job_document(job))
+        return
+    print(job.state.name)
+    if not job.state.terminal:
+        say("cancellation is requested; the worker ends the job")

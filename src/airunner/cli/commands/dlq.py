@@ -1,0 +1,235 @@
+"""`airunner dlq`: messages that nobody could do anything with."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Final
+
+from cyclopts import App, Parameter
+
+from airunner.cli.exit_codes import ExitCode
+from airunner.cli.options import ANY_SERVER, AsJson, ConnectionOptions
+from airunner.cli.printing import moment, print_json, print_table, say
+from airunner.cli.session import with_client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from airunner.client import AsyncClient
+    from airunner.domain.answers import DeadLetter, Redriven
+    from airunner.domain.requests import Redrive
+
+dlq = App(name="dlq", help="Look into dead-letter queues, send their messages back or delete them.")
+
+QueueName = Annotated[str, Parameter(help="The queue whose dead letters are meant.")]
+MaxMessages = Annotated[int, Parameter(name="--max", help="How many messages, at most. Default: 1000")]
+DryRun = Annotated[bool, Parameter(help="Only say what would be done.")]
+
+_DEFAULT_MESSAGES: Final = 1_000
+_AT_ONCE: Final = 100
+
+
+@dlq.command(name="list")
+def list_letters(
+    queue: QueueName,
+    /,
+    *,
+    max_messages: MaxMessages = _DEFAULT_MESSAGES,
+    connection: ConnectionOptions = ANY_SERVER,
+    as_json: AsJson = False,
+) -> None:
+    """Group the dead letters of a queue by what they are about, with their number and age."""
+    page = with_client(connection, lambda client: client.list_dead_letters(queue, max_messages=max_messages))
+    groups = _by_reason(page.letters)
+    if as_json:
+        for reason, letters in groups.items():
+            print_json("dead_letters", {"queue": queue, "reason": reason, **_group_document(letters)})
+    else:
+        rows = [
+            (_phrase(reason), str(len(letters)), moment(min(entry.sent_at for entry in letters)))
+            for reason, letters in groups.items()
+        ]
+        print_table(("about", "messages", "oldest"), rows)
+    if page.approximate_total > len(page.letters):
+        say(f"looked at {len(page.letters)} of about {page.approximate_total}")
+
+
+@dlq.command
+def show(
+    queue: QueueName,
+    /,
+    *,
+    max_messages: Annotated[
+        int, Parameter(name="--max", help="How many messages, at most. Default: 20")
+    ] = 20,
+    connection: ConnectionOptions = ANY_SERVER,
+    as_json: AsJson = False,
+) -> None:
+    """Show dead letters of a queue, the begin of their bodies included; they stay where they are."""
+    page = with_client(connection, lambda client: client.list_dead_letters(queue, max_messages=max_messages))
+    if as_json:
+        _print_letters(queue, "", page.letters)
+        return
+    rows = [
+        (
+            entry.message_id,
+            _phrase(entry.reason.name.lower()),
+            moment(entry.sent_at),
+            str(entry.redrives),
+            f"{entry.body}…" if entry.body_cut else entry.body,
+        )
+        for entry in page.letters
+    ]
+    print_table(("message id", "about", "sent", "redrives", "body"), rows)
+
+
+@dlq.command
+def redrive(
+    queue: QueueName,
+    /,
+    *,
+    max_messages: MaxMessages = _DEFAULT_MESSAGES,
+    rate: Annotated[float | None, Parameter(help="Messages per second. Default: as fast as it goes")] = None,
+    every: Annotated[bool, Parameter(name="--all", help="Also those whose job is not open.")] = False,
+    dry_run: DryRun = False,
+    connection: ConnectionOptions = ANY_SERVER,
+    as_json: AsJson = False,
+) -> None:
+    """Send dead letters back to their queue: those whose job is open, unless all are wanted.
+
+    One that was sent back three times stays, and is named. Jobs that have ended are run again with retry.
+    """
+    from airunner.domain.requests import Redrive
+
+    wish = Redrive(queue=queue, max_messages=max_messages, all=every, dry_run=dry_run)
+    done = with_client(connection, lambda client: _redrive(client, wish, _checked(rate)))
+    if as_json:
+        _print_letters(queue, "redriven", done.redriven)
+        _print_letters(queue, "left", done.left)
+        return
+    _report(queue, "would be sent back" if dry_run else "sent back", done.redriven)
+    for reason, letters in _by_reason(entry for entry in done.left if not entry.loops).items():
+        say(f"{len(letters)} left: {_phrase(reason)}")
+    for entry in done.left:
+        if entry.loops:
+            about = _phrase(entry.reason.name.lower())
+            say(f"left {entry.message_id}, which came back {entry.redrives} times: {about}")
+
+
+@dlq.command
+def purge(
+    queue: QueueName,
+    /,
+    *,
+    max_messages: MaxMessages = _DEFAULT_MESSAGES,
+    dry_run: DryRun = False,
+    yes: Annotated[bool, Parameter(help="Do not ask.")] = False,
+    connection: ConnectionOptions = ANY_SERVER,
+    as_json: AsJson = False,
+) -> int:
+    """Delete dead letters of a queue. Their jobs stay as they are; one that is open gets a new message."""
+    if (
+        not dry_run
+        and not yes
+        and not _confirmed(f"delete up to {max_messages} dead letters of queue {queue}?")
+    ):
+        say("nothing was deleted")
+        return ExitCode.FAILED
+    gone = with_client(connection, lambda client: _purge(client, queue, max_messages, dry_run=dry_run))
+    if as_json:
+        _print_letters(queue, "purged", gone)
+    else:
+        _report(queue, "would be deleted" if dry_run else "deleted", gone)
+    return ExitCode.OK
+
+
+async def _redrive(client: AsyncClient, wish: Redrive, rate: float | None) -> Redriven:
+    """Ask in small steps until nothing more comes; a dry run, which hides nothing, asks once."""
+    from dataclasses import replace
+
+    from airunner.domain.answers import Redriven
+    from airunner.domain.clock import SystemClock
+
+    if wish.dry_run:
+        return await client.redrive_dead_letters(wish)
+    sent: list[DeadLetter] = []
+    left: dict[str, DeadLetter] = {}
+    step = max(1, min(_AT_ONCE, int(rate))) if rate else _AT_ONCE
+    while len(sent) < wish.max_messages:
+        count = min(step, wish.max_messages - len(sent))
+        done = await client.redrive_dead_letters(replace(wish, max_messages=count))
+        if not done.redriven and not any(entry.message_id not in left for entry in done.left):
+            break
+        sent += done.redriven
+        left |= {entry.message_id: entry for entry in done.left}
+        if rate:
+            await SystemClock().sleep(len(done.redriven) / rate)
+    return Redriven(redriven=sent, left=list(left.values()))
+
+
+async def _purge(client: AsyncClient, queue: str, max_messages: int, *, dry_run: bool) -> list[DeadLetter]:
+    if dry_run:
+        return list(await client.purge_dead_letters(queue, max_messages=max_messages, dry_run=True))
+    gone: list[DeadLetter] = []
+    while len(gone) < max_messages:
+        count = min(_AT_ONCE, max_messages - len(gone))
+        purged = await client.purge_dead_letters(queue, max_messages=count)
+        gone += purged
+        if not purged:
+            break
+    return gone
+
+
+def _checked(rate: float | None) -> float | None:
+    from airunner.domain.errors import InvalidArgument
+
+    if rate is not None and not rate > 0:
+        raise InvalidArgument("--rate must be above 0")
+    return rate
+
+
+def _confirmed(question: str) -> bool:
+    from airunner.domain.errors import InvalidArgument
+
+    if not sys.stdin.isatty():
+        raise InvalidArgument("there is nobody to ask: say --yes to delete, or --dry-run to look first")
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _report(queue: str, done: str, letters: Sequence[DeadLetter]) -> None:
+    count = Counter(_phrase(entry.reason.name.lower()) for entry in letters)
+    parts = ", ".join(f"{number} {words}" for words, number in sorted(count.items()))
+    say(f"{len(letters)} dead letters of queue {queue} {done}{f': {parts}' if parts else ''}")
+
+
+def _by_reason(letters: Iterable[DeadLetter]) -> dict[str, list[DeadLetter]]:
+    groups: dict[str, list[DeadLetter]] = {}
+    for letter in sorted(letters, key=lambda entry: (entry.reason, entry.sent_at)):
+        groups.setdefault(letter.reason.name.lower(), []).append(letter)
+    return groups
+
+
+def _phrase(reason: str) -> str:
+    return {
+        "unreadable": "unreadable body",
+        "job_not_found": "job not found",
+        "job_ended": "job already ended",
+        "job_open": "job still open",
+    }[reason]
+
+
+def _group_document(letters: Sequence[DeadLetter]) -> dict[str, object]:
+    from airunner.cli.instants import to_iso
+
+    sent = [entry.sent_at for entry in letters]
+    oldest, newest = to_iso(min(sent)), to_iso(max(sent))
+    return {"messages": len(letters), "oldest_sent_at": oldest, "newest_sent_at": newest}
+
+
+def _print_letters(queue: str, outcome: str, letters: Iterable[DeadLetter]) -> None:
+    from airunner.cli.json_schema import dead_letter_document
+
+    for letter in letters:
+        print_json("dead_letter", {"queue": queue, "outcome": outcome, **dead_letter_document(letter)})

@@ -1,0 +1,140 @@
+"""`airunner keys`: API keys, straight in the store, also beside a running server."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from airunner.cli.exit_codes import ExitCode
+from airunner.cli.instants import to_iso
+from airunner.cli.json_schema import key_document
+from airunner.cli.options import AsJson, load
+from airunner.cli.printing import print_json, print_table, say
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from airunner.config import Settings
+    from airunner.stores.base import JobStore
+    from airunner.stores.records import ApiKey
+
+keys = App(name="keys", help="Create, list and revoke API keys in the data folder.")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """Which store the keys are in."""
+
+    data_dir: str | None = None
+    """Folder of the store. Default: .airunner"""
+    config: Path | None = None
+    """YAML file of settings. Default: airunner.yaml, if there."""
+
+    def load(self) -> Settings:
+        """Return the settings in effect."""
+        return load(self.config, {"data_dir": self.data_dir}).settings
+
+
+DEFAULT_STORE = StoreOptions()
+
+
+@keys.command
+def create(
+    name: Annotated[str, Parameter(help="The principal: who uses the key. Several keys may share it.")],
+    /,
+    *,
+    scope: Annotated[
+        tuple[str, ...],
+        Parameter(help="What it may do: jobs:submit, jobs:read, jobs:cancel, worker, admin. Repeatable."),
+    ],
+    queue: Annotated[
+        tuple[str, ...], Parameter(help="Bind a worker key to this queue. Repeatable; default: all.")
+    ] = (),
+    store: StoreOptions = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and print it. It is shown this once; only its hash is kept."""
+    from airunner.domain.clock import SystemClock
+    from airunner.domain.limits import check_queue
+    from airunner.rpc.auth import mint_key
+
+    queues = [check_queue(entry) for entry in queue]
+    minted = mint_key(name, scope, queues, SystemClock().now())
+    asyncio.run(_add(store.load(), minted.key))
+    if as_json:
+        print_json("key", {**key_document(minted.key), "key": minted.text})
+        return
+    print(minted.text)
+    say(f"key {minted.key.key_id} of {name} was made; it is not shown again")
+
+
+@keys.command(name="list")
+def list_keys(*, store: StoreOptions = DEFAULT_STORE, as_json: AsJson = False) -> None:
+    """List the keys, revoked ones included."""
+    found = asyncio.run(_all(store.load()))
+    if as_json:
+        for key in found:
+            print_json("key", key_document(key))
+        return
+    rows = [
+        (
+            key.key_id,
+            key.name,
+            ",".join(sorted(key.scopes)),
+            ",".join(sorted(key.queues)) or "all",
+            to_iso(key.created_at),
+            f"revoked {to_iso(key.revoked_at)}" if key.revoked_at else "active",
+        )
+        for key in found
+    ]
+    print_table(("key id", "name", "scopes", "queues", "created", "state"), rows)
+
+
+@keys.command
+def revoke(
+    key_id: Annotated[str, Parameter(help="The id as 'keys list' shows it.")],
+    /,
+    *,
+    store: StoreOptions = DEFAULT_STORE,
+) -> int:
+    """Revoke a key. Running servers refuse it within two seconds."""
+    if not asyncio.run(_revoke(store.load(), key_id)):
+        say(f"there is no key {key_id}")
+        return ExitCode.NOT_FOUND
+    say(f"key {key_id} is revoked")
+    return ExitCode.OK
+
+
+async def _add(settings: Settings, key: ApiKey) -> None:
+    async with _store(settings) as store:
+        await store.add_key(key)
+
+
+async def _all(settings: Settings) -> list[ApiKey]:
+    async with _store(settings, must_exist=True) as store:
+        return list(await store.list_keys())
+
+
+async def _revoke(settings: Settings, key_id: str) -> bool:
+    from airunner.domain.clock import SystemClock
+
+    async with _store(settings, must_exist=True) as store:
+        return await store.revoke_key(key_id, SystemClock().now())
+
+
+@asynccontextmanager
+async def _store(settings: Settings, *, must_exist: bool = False) -> AsyncIterator[JobStore]:
+    from airunner.app import open_store_beside
+
+    store = open_store_beside(settings, must_exist=must_exist)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()

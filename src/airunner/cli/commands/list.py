@@ -1,0 +1,83 @@
+"""`airunner list`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from airunner.cli.options import ANY_SERVER, AsJson, ConnectionOptions
+from airunner.cli.printing import hint, moment, print_json, print_table
+from airunner.cli.session import with_client
+
+if TYPE_CHECKING:
+    from airunner.domain.answers import JobPage
+    from airunner.domain.job import Job, JobState
+
+
+def list_jobs(
+    *,
+    queue: Annotated[str, Parameter(help="Only jobs of this queue.")] = "",
+    state: Annotated[
+        str, Parameter(help="Only jobs in this state: scheduled, running, completed, failed or cancelled.")
+    ] = "",
+    page: Annotated[int, Parameter(help="Number of the page, from 1.")] = 1,
+    page_size: Annotated[int, Parameter(help="Jobs on a page, up to 500.")] = 20,
+    cursor: Annotated[str, Parameter(help="Go on after the page that gave this cursor.")] = "",
+    connection: ConnectionOptions = ANY_SERVER,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs, newest first."""
+    from airunner.domain.requests import JobQuery
+
+    query = JobQuery(
+        queue=queue, state=_state(state) if state else None, page=page, page_size=page_size, cursor=cursor
+    )
+    found = with_client(connection, lambda client: client.list_jobs(query))
+    _print_as_json(found) if as_json else _print_for_people(found)
+
+
+def _state(text: str) -> JobState:
+    from airunner.domain.errors import InvalidArgument
+    from airunner.domain.job import JobState
+
+    try:
+        return JobState[text.upper()]
+    except KeyError:
+        names = ", ".join(state.name.lower() for state in JobState)
+        raise InvalidArgument(f"--state must be one of {names}, not {text!r}") from None
+
+
+def _print_as_json(found: JobPage) -> None:
+    from airunner.cli.json_schema import job_document
+
+    for job in found.jobs:
+        print_json("job", job_document(job))
+    print_json("page", {"next_cursor": found.next_cursor, "last_page": found.last_page})
+
+
+def _print_for_people(found: JobPage) -> None:
+    print_table(("job", "queue", "state", "created", "command"), list(map(_row, found.jobs)))
+    if found.next_cursor:
+        hint(f"more with --cursor {found.next_cursor}")
+
+
+def _row(job: Job) -> tuple[str, ...]:
+
+    return (
+        job.job_id,
+        job.queue,
+        job.state.name,
+        moment(job.created_at),
+        command_line(job),
+    )
+
+
+def command_line(job: Job) -> str:
+    """Return what a job does, as one would type it."""
+    import shlex
+
+    params = job.params
+    if params.handler:
+        return f"handler {params.handler}"
+    return shlex.join((params.command, *params.args)) if params.command else params.repository_url

@@ -1,0 +1,140 @@
+"""`airunner logs`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from airunner.cli.exit_codes import ExitCode
+from airunner.cli.options import ANY_SERVER, AsJson, ConnectionOptions, JobId
+from airunner.cli.printing import print_json
+from airunner.cli.session import with_clients
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from airunner.cli.screen.output_streams import Channel
+    from airunner.client import AsyncClient
+    from airunner.reading.log_lines import LineFilter, LogLine
+
+
+def logs(
+    job_id: JobId,
+    /,
+    *,
+    grep: Annotated[
+        str | None, Parameter(help="Only lines in which this regular expression (Python's) is found.")
+    ] = None,
+    ignore_case: Annotated[bool, Parameter(help="Upper and lower case are the same to --grep.")] = False,
+    invert: Annotated[bool, Parameter(help="Only lines in which --grep finds nothing.")] = False,
+    stream: Annotated[
+        Literal["stdout", "stderr"] | None, Parameter(help="Only what was written there.")
+    ] = None,
+    attempt: Annotated[int, Parameter(help="Only this attempt.")] = 0,
+    tail: Annotated[int | None, Parameter(help="Only the last so many of these lines.")] = None,
+    timestamps: Annotated[bool, Parameter(help="Put the time in front of each line.")] = False,
+    as_json: AsJson = False,
+    connection: ConnectionOptions = ANY_SERVER,
+) -> int:
+    """Print the stored output of a job, both of its streams in order, and do not wait for more.
+
+    Everything goes to standard output. With --grep the exit code is 1 if no line was found.
+    """
+    from airunner.domain.errors import InvalidArgument
+    from airunner.domain.event import StreamType
+    from airunner.reading.log_lines import LineFilter
+
+    if grep is None and (ignore_case or invert):
+        raise InvalidArgument("--ignore-case and --invert say how --grep finds lines; give it too")
+    if tail is not None and tail < 1:
+        raise InvalidArgument(f"--tail must be at least 1, not {tail}")
+    chosen = LineFilter(
+        grep,
+        ignore_case=ignore_case,
+        invert=invert,
+        stream=StreamType[stream.upper()] if stream else None,
+    )
+    printer = _JsonPrinter(job_id) if as_json else _LinePrinter(chosen, timestamps=timestamps)
+
+    async def work(quick_client: AsyncClient, client: AsyncClient) -> int:
+        printed = 0
+        async with aclosing(_chosen_lines(quick_client, client, job_id, attempt, tail, chosen)) as lines:
+            async for line in lines:
+                printer.show(line)
+                printed += 1
+        return printed
+
+    try:
+        printed = with_clients(connection, work)
+    finally:
+        printer.finish()
+    return ExitCode.FAILED if grep is not None and not printed else ExitCode.OK
+
+
+async def _chosen_lines(
+    quick_client: AsyncClient,
+    client: AsyncClient,
+    job_id: str,
+    attempt: int,
+    tail: int | None,
+    chosen: LineFilter,
+) -> AsyncGenerator[LogLine, None]:
+    from airunner.reading.log_tail import read_last_lines, read_lines
+
+    job = await quick_client.get_job(job_id)
+    if tail:
+        for line in await read_last_lines(client, job, attempt, tail, chosen.wants):
+            yield line
+        return
+    async with aclosing(read_lines(client, job.job_id, attempt)) as lines:
+        async for line in lines:
+            if chosen.wants(line):
+                yield line
+
+
+class _JsonPrinter:
+    """Each line as one object."""
+
+    def __init__(self, job_id: str) -> None:
+        from airunner.cli.json_schema import line_document
+
+        self._job_id = job_id
+        self._document = line_document
+
+    def show(self, line: LogLine) -> None:
+        print_json("line", self._document(self._job_id, line))
+
+    def finish(self) -> None:
+        """Nothing is held back."""
+
+
+class _LinePrinter:
+    """Lines on standard output: every byte in a pipe, safe text with the matches marked on a terminal."""
+
+    def __init__(self, chosen: LineFilter, *, timestamps: bool) -> None:
+        from airunner.cli.screen.output_streams import open_channel
+        from airunner.cli.screen.terminal import wants_colours
+        from airunner.domain.event import StreamType
+
+        self._content = chosen.marked if wants_colours(sys.stdout) else lambda line: line.content
+        self._streams = {
+            stream: open_channel(
+                sys.stdout, is_error=stream is StreamType.STDERR, raw=False, timestamps=timestamps
+            )
+            for stream in StreamType
+        }
+        self._last: Channel | None = None
+
+    def show(self, line: LogLine) -> None:
+        channel, last = self._streams[line.stream], self._last
+        if last and not last.at_line_start and (line.starts or last is not channel):
+            last.write(b"\n", line.timestamp)
+        channel.write(self._content(line), line.timestamp)
+        self._last = channel
+
+    def finish(self) -> None:
+        if self._last:
+            self._last.finish()

@@ -1,0 +1,52 @@
+"""`airunner queues`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from airunner.cli.options import ANY_SERVER, AsJson, ConnectionOptions
+from airunner.cli.printing import moment, print_json, print_table, say
+from airunner.cli.session import with_client
+
+queues = App(name="queues", help="List queues, pause and resume them.")
+
+QueueName = Annotated[str, Parameter(help="The name of the queue.")]
+
+
+@queues.default
+def list_queues(*, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> None:
+    """List the queues that were used; pause one, or resume it."""
+    from airunner.cli.json_schema import queue_document
+
+    found = with_client(connection, lambda client: client.list_queues())
+    if as_json:
+        for queue in found:
+            print_json("queue", queue_document(queue))
+        return
+    rows = [
+        (
+            queue.name,
+            "paused" if queue.paused else "open",
+            str(queue.scheduled),
+            str(queue.running),
+            moment(queue.oldest_scheduled_at),
+        )
+        for queue in found
+    ]
+    print_table(("queue", "state", "scheduled", "running", "oldest scheduled"), rows)
+
+
+@queues.command
+def pause(name: QueueName, /, *, connection: ConnectionOptions = ANY_SERVER) -> None:
+    """Let no worker take jobs from a queue; jobs may still be added, and running ones go on."""
+    with_client(connection, lambda client: client.set_paused(name, paused=True))
+    say(f"queue {name} is paused")
+
+
+@queues.command
+def resume(name: QueueName, /, *, connection: ConnectionOptions = ANY_SERVER) -> None:
+    """Let workers take jobs from a queue again."""
+    with_client(connection, lambda client: client.set_paused(name, paused=False))
+    say(f"queue {name} is open")

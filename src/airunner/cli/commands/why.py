@@ -1,0 +1,42 @@
+"""`airunner why`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from airunner.cli.options import ANY_SERVER, AsJson, ConnectionOptions, JobId
+from airunner.cli.printing import one_line, print_json
+from airunner.cli.session import with_client
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airunner.reading.why.explain import Explanation
+    from airunner.reading.why.timeline import Entry
+
+
+def why(job_id: JobId, /, *, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> None:
+    """Tell why a job is where it is: everything that happened to it, and one sentence at the end."""
+    from airunner.cli.json_schema import why_document
+    from airunner.domain.clock import SystemClock
+    from airunner.reading.why.explain import explain
+    from airunner.reading.why.facts import gather
+    from airunner.reading.why.timeline import tell
+
+    facts = with_client(connection, lambda client: gather(client, job_id, SystemClock()))
+    entries, closing = tell(facts), explain(facts)
+    if as_json:
+        print_json("why", why_document(facts.job, entries, closing))
+    else:
+        _print_for_people(entries, closing)
+
+
+def _print_for_people(entries: Sequence[Entry], closing: Explanation) -> None:
+    from airunner.cli.instants import to_iso
+
+    terminal = sys.stdout.isatty()
+    for entry in entries:
+        time = to_iso(entry.at)
+        print(f"{time:24}  {one_line(entry.text)}" if terminal else f"{time}\t{one_line(entry.text)}")
+    print(one_line(closing.text))

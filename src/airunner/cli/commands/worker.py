@@ -1,0 +1,153 @@
+"""`airunner worker`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from airunner.cli.commands.server import run_on_uvloop
+from airunner.cli.metrics import collected_metrics
+from airunner.cli.options import ANY_SERVER, ConnectionOptions
+from airunner.cli.printing import announce, say
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractContextManager
+
+    from airunner.client import AsyncClient
+    from airunner.config import Settings
+    from airunner.worker.worker import Worker
+
+
+def worker(
+    *,
+    queue: Annotated[
+        tuple[str, ...], Parameter(help="Queue to serve; repeatable, earlier ones first. Default: default")
+    ] = (),
+    concurrency: Annotated[int | None, Parameter(help="Jobs at the same time. Default: 1")] = None,
+    handlers: Annotated[
+        tuple[str, ...],
+        Parameter(help="Module, package, file or folder of Python handlers; repeatable."),
+    ] = (),
+    once: Annotated[bool, Parameter(help="Do one job and exit.")] = False,
+    visibility_timeout: Annotated[
+        int | None, Parameter(help="Seconds a job stays ours without a sign of life. Default: the server's")
+    ] = None,
+    worker_id: Annotated[
+        str | None, Parameter(help="Name of this worker. Default: host name and pid")
+    ] = None,
+    metrics_listen: Annotated[
+        str | None, Parameter(help="HOST:PORT that serves /metrics and /healthz. Default: none")
+    ] = None,
+    log_level: Annotated[str | None, Parameter(help="debug, info, warning or error.")] = None,
+    log_format: Annotated[str | None, Parameter(help="json, console or auto.")] = None,
+    connection: ConnectionOptions = ANY_SERVER,
+) -> None:
+    """Do the jobs of queues until SIGTERM or SIGINT.
+
+    The first signal drains: no new jobs, those at hand may finish (worker.drain_seconds), the rest is given
+    back. A second signal ends it at once, and its jobs are begun again elsewhere.
+    """
+    flags = {
+        "worker.queues": ",".join(queue) if queue else None,
+        "worker.concurrency": concurrency,
+        "worker.handlers": ",".join(handlers) if handlers else None,
+        "worker.visibility_timeout_seconds": visibility_timeout,
+        "worker.worker_id": worker_id,
+        "worker.metrics_listen": metrics_listen,
+        "log_level": log_level,
+        "log_format": log_format,
+    }
+    work(connection.load(flags), once=once)
+
+
+def work(settings: Settings, *, once: bool = False) -> None:
+    """Run the worker that the settings describe."""
+    from airunner import telemetry
+
+    telemetry.set_up_logs(settings.log_level, settings.log_format)
+    with _metrics(settings):
+        run_on_uvloop(_work(settings, once=once))
+
+
+async def wait_for_server(client: AsyncClient, queue: str) -> None:
+    """Return once a server answers and lets us work; say once that we wait, and raise if it refuses us."""
+    from airunner.domain.clock import SystemClock
+    from airunner.domain.errors import DeadlineExceeded, InvalidArgument, Unavailable
+    from airunner.domain.requests import UpdateRequest
+    from airunner.domain.retry import RetryPolicy
+
+    failures, policy, clock = 0, RetryPolicy(), SystemClock()
+    while True:
+        try:
+            await client.update_job(UpdateRequest(queue=queue, task_token="none"))  # noqa: S106  no token at all
+        except InvalidArgument:
+            return  # the token was looked at, so the key is right
+        except (Unavailable, DeadlineExceeded) as error:
+            failures += 1
+            if failures == 1:
+                say(f"waiting for a server: {error.text}")
+        await clock.sleep(policy.delay(failures))
+
+
+def _metrics(settings: Settings) -> AbstractContextManager[None]:
+    """Collect metrics if anybody will ever see them."""
+    from airunner import telemetry
+    from airunner.config import process_environment
+
+    worker = settings.worker
+    if worker.metrics_listen is None and not telemetry.otlp_is_wanted(process_environment()):
+        return nullcontext()
+    return collected_metrics("airunner-worker", telemetry.WORKER_METRICS, worker.worker_id)
+
+
+async def _work(settings: Settings, *, once: bool) -> None:
+    from airunner.app import build_client, build_worker
+    from airunner.domain.retry import RetryPolicy
+
+    async with (
+        build_client(settings, retry=RetryPolicy(attempts=1)) as quick_client,
+        build_client(settings) as client,
+        AsyncExitStack() as probes,
+    ):
+        served = build_worker(settings, client, once=once)
+        waiting = asyncio.create_task(wait_for_server(quick_client, settings.worker.queues[0]))
+        _catch_signals(served, waiting)
+        await probes.enter_async_context(_probes(settings, lambda: "ok" if waiting.done() else "waiting"))
+        with suppress(asyncio.CancelledError):
+            await waiting
+            announce(f"airunner worker serves {', '.join(settings.worker.queues)}")
+            await served.run()
+
+
+@asynccontextmanager
+async def _probes(settings: Settings, status: Callable[[], str]) -> AsyncIterator[None]:
+    """Serve the worker's pages, if they are wanted."""
+    listen = settings.worker.metrics_listen
+    if listen is None:
+        yield
+        return
+    from airunner.server.probes import serve_probes
+
+    async with serve_probes(listen.host, listen.port, status) as url:
+        announce(f"airunner worker metrics on {url}/metrics")
+        yield
+
+
+def _catch_signals(served: Worker, waiting: asyncio.Task[None]) -> None:
+    """Let the first signal drain, and the second end everything."""
+    stops = iter((served.stop,))
+
+    def stop() -> None:
+        if not waiting.done():
+            waiting.cancel()
+            return
+        next(stops, served.kill)()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)

@@ -1,0 +1,29 @@
+"""`airunner workers`."""
+
+from __future__ import annotations
+
+from airunner.cli.options import ANY_SERVER, AsJson, ConnectionOptions
+from airunner.cli.printing import moment, print_json, print_table
+from airunner.cli.session import with_client
+
+
+def workers(*, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> None:
+    """List the workers that the server heard of lately."""
+    from airunner.cli.json_schema import worker_document
+
+    found = with_client(connection, lambda client: client.list_workers())
+    if as_json:
+        for worker in found:
+            print_json("worker", worker_document(worker))
+        return
+    rows = [
+        (
+            worker.worker_id,
+            worker.instance_id,
+            ",".join(worker.queues),
+            moment(worker.last_seen_at),
+            ",".join(worker.job_ids),
+        )
+        for worker in found
+    ]
+    print_table(("worker", "instance", "queues", "last seen", "jobs"), rows)

@@ -1,0 +1,192 @@
+"""The objects that `--json` prints. Fields may be added within a version; none changes its meaning."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from airunner.cli.instants import to_iso
+from airunner.domain.event import Event, Gap, Output, ProcessEnd, ProcessError, ProcessStart, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airunner.domain.answers import DeadLetter, QueueStats, WorkerSeen
+    from airunner.domain.job import Job, JobParams, JobResult
+    from airunner.reading.log_lines import LogLine
+    from airunner.reading.proof import LogVerdict
+    from airunner.reading.why.explain import Explanation
+    from airunner.reading.why.timeline import Entry
+    from airunner.stores.records import ApiKey
+
+
+def job_document(job: Job) -> dict[str, object]:
+    """A job; secrets are masked by the server."""
+    life = job.life
+    return {
+        "job_id": job.job_id,
+        "queue": job.queue,
+        "state": job.state.name,
+        "attempt": job.attempt,
+        "max_attempts": life.max_attempts,
+        "cancel_requested": life.cancel_requested,
+        "created_at": to_iso(job.created_at),
+        "updated_at": to_iso(life.updated_at),
+        "due_at": to_iso(life.due_at),
+        "visible_until": to_iso(life.visible_until),
+        "worker_id": life.worker_id,
+        "instance_id": life.instance_id,
+        "request_id": job.request_id,
+        "retried_from": job.retried_from,
+        "last_error": life.last_error,
+        "params": _params(job.params),
+        "result": _result(job.result) if job.result else None,
+        "params_url": job.params_url,
+        "result_url": job.result_url,
+    }
+
+
+def event_document(job_id: str, event: Event) -> dict[str, object]:
+    """One event. Output that is not UTF-8 is in `output_base64` instead of `output`."""
+    return {
+        "job_id": job_id,
+        "attempt": event.attempt,
+        "sequence": event.sequence,
+        "timestamp": to_iso(event.timestamp),
+        "cursor": event.cursor,
+        "event_type": "OUTPUT" if isinstance(event.data, Output) else event.event_type.name,
+        **_event_content(event),
+    }
+
+
+def line_document(job_id: str, line: LogLine) -> dict[str, object]:
+    """One line of output under the place of its first piece; not UTF-8, it is in `output_base64`."""
+    return {
+        "job_id": job_id,
+        "attempt": line.attempt,
+        "sequence": line.sequence,
+        "timestamp": to_iso(line.timestamp),
+        "stream": line.stream.name.lower(),
+        **_text_or_base64(line.content),
+    }
+
+
+def verdict_document(job_id: str, verdict: LogVerdict) -> dict[str, object]:
+    """What was proven about a log that was read; `attempt` is 0 when it has several."""
+    return {
+        "job_id": job_id,
+        "verdict": verdict.kind.value,
+        "text": verdict.text,
+        "attempt": verdict.attempt,
+        "events": verdict.events,
+        "missing": [asdict(missed) for missed in verdict.missing],
+    }
+
+
+def why_document(job: Job, entries: Sequence[Entry], answer: Explanation) -> dict[str, object]:
+    """Why a job is where it is; an entry whose time nobody noted has an empty one."""
+    return {
+        "job_id": job.job_id,
+        "queue": job.queue,
+        "state": job.state.name,
+        "reason": answer.reason.value,
+        "answer": answer.text,
+        "entries": [{**asdict(entry), "at": to_iso(entry.at)} for entry in entries],
+    }
+
+
+def queue_document(queue: QueueStats) -> dict[str, object]:
+    """A queue that was used."""
+    return {
+        "name": queue.name,
+        "paused": queue.paused,
+        "scheduled": queue.scheduled,
+        "running": queue.running,
+        "oldest_scheduled_at": to_iso(queue.oldest_scheduled_at),
+    }
+
+
+def worker_document(worker: WorkerSeen) -> dict[str, object]:
+    """A worker that was heard of lately."""
+    return {
+        "worker_id": worker.worker_id,
+        "instance_id": worker.instance_id,
+        "queues": list(worker.queues),
+        "last_seen_at": to_iso(worker.last_seen_at),
+        "job_ids": list(worker.job_ids),
+    }
+
+
+def key_document(key: ApiKey) -> dict[str, object]:
+    """An API key, without anything secret."""
+    return {
+        "key_id": key.key_id,
+        "name": key.name,
+        "scopes": sorted(key.scopes),
+        "queues": sorted(key.queues),
+        "created_at": to_iso(key.created_at),
+        "revoked_at": to_iso(key.revoked_at),
+    }
+
+
+def dead_letter_document(letter: DeadLetter) -> dict[str, object]:
+    """A message that nobody could do anything with."""
+    return {
+        "message_id": letter.message_id,
+        "reason": letter.reason.name.lower(),
+        "job_id": letter.job_id,
+        "sent_at": to_iso(letter.sent_at),
+        "redrives": letter.redrives,
+        "body": letter.body,
+        "body_cut": letter.body_cut,
+    }
+
+
+def _params(params: JobParams) -> dict[str, object]:
+    said = asdict(params)
+    said["process_type"] = params.process_type.name
+    return {name: value for name, value in said.items() if value}
+
+
+def _result(result: JobResult) -> dict[str, object]:
+    return {
+        "success": result.success,
+        "outcome": result.outcome.name,
+        "exit_code": result.exit_code,
+        "error_message": result.error_message,
+        "started_at": to_iso(result.started_at),
+        "completed_at": to_iso(result.completed_at),
+        "output_json": result.output_json,
+        "final_sequence": result.final_sequence,
+        "output_sha256": result.output_sha256.hex(),
+    }
+
+
+def _event_content(event: Event) -> dict[str, object]:
+    match event.data:
+        case Output(output=output, stream=stream):
+            return {"stream": stream.name.lower(), **_text_or_base64(output)}
+        case ProcessStart(pid=pid, started_at=started_at, worker_id=worker_id):
+            return {"pid": pid, "started_at": to_iso(started_at), "worker_id": worker_id}
+        case ProcessEnd() as end:
+            return {
+                "pid": end.pid,
+                "exit_code": end.exit_code,
+                "run_duration_ms": end.run_duration_ms,
+                "event_count": end.event_count,
+                "output_sha256": end.output_sha256.hex(),
+            }
+        case ProcessError(error_message=message):
+            return {"error_message": message}
+        case Gap() | Progress() as other:
+            return asdict(other)
+        case _:
+            return {}
+
+
+def _text_or_base64(output: bytes) -> dict[str, object]:
+    try:
+        return {"output": output.decode()}
+    except UnicodeDecodeError:
+        return {"output_base64": base64.b64encode(output).decode()}

@@ -1,0 +1,100 @@
+"""Calls that carry many entries, each with its own outcome."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from airunner.domain.errors import (
+    AirunnerError,
+    DeadlineExceeded,
+    InternalError,
+    MessageTooLarge,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+)
+from airunner.domain.splitting import split_by_size
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+
+class Sized(Protocol):
+    """A message of the wire."""
+
+    def ByteSize(self) -> int:  # noqa: N802  as protobuf calls it
+        """Return how many bytes it takes."""
+
+
+M = TypeVar("M", bound=Sized)
+Q = TypeVar("Q")
+R = TypeVar("R")
+
+# A server takes 4 MiB unless it is told otherwise; this leaves room for what holds entries together.
+_CALL_BYTES: Final = 3 * 1024 * 1024
+# Errors of a call as a whole; any other is what became of its one entry.
+_OF_THE_CALL = (Unavailable, DeadlineExceeded, Unauthenticated, PermissionDenied, InternalError)
+
+
+async def send_batch(
+    requests: Sequence[Q],
+    build: Callable[[Q], M],
+    send_one: Callable[[M], Awaitable[R]],
+    send_many: Callable[[Sequence[M]], Awaitable[Sequence[R | AirunnerError]]],
+) -> Sequence[R | AirunnerError]:
+    """Send many requests in one call, or in a few where they are large; one that is refused fails alone.
+
+    The calls go one after the other. When one fails as a whole, those before it have happened: whoever
+    repeats the requests gets the same outcomes for them again.
+    """
+    prepared = [_built(build, request) for request in requests]
+    sendable = [entry for entry in prepared if not isinstance(entry, AirunnerError)]
+    answers: list[R | AirunnerError] = []
+    for call in split_by_size(sendable, _wire_bytes, _CALL_BYTES) if sendable or not requests else ():
+        answers += await _sent(call, send_one, send_many)
+    arrived = iter(answers)
+    return [entry if isinstance(entry, AirunnerError) else next(arrived) for entry in prepared]
+
+
+async def _sent(
+    call: Sequence[M],
+    send_one: Callable[[M], Awaitable[R]],
+    send_many: Callable[[Sequence[M]], Awaitable[Sequence[R | AirunnerError]]],
+) -> list[R | AirunnerError]:
+    """Send entries together, or apart where the server takes less than it usually does."""
+    if len(call) == 1:
+        return [await _outcome(send_one(call[0]))]
+    try:
+        return list(await send_many(call))
+    except MessageTooLarge:
+        half = len(call) // 2
+        parts = call[:half], call[half:]
+        return [answer for part in parts for answer in await _sent(part, send_one, send_many)]
+
+
+def _wire_bytes(message: Sized) -> int:
+    return message.ByteSize()
+
+
+def _built(build: Callable[[Q], M], request: Q) -> M | AirunnerError:
+    try:
+        return build(request)
+    except AirunnerError as error:
+        return error
+
+
+async def _outcome(answer: Awaitable[R]) -> R | AirunnerError:
+    try:
+        return await answer
+    except _OF_THE_CALL:
+        raise
+    except AirunnerError as error:
+        return error
+
+
+def single(outcomes: Sequence[R | AirunnerError]) -> R:
+    """Return the outcome of a call with one entry, or raise it."""
+    outcome = outcomes[0]
+    if isinstance(outcome, AirunnerError):
+        raise outcome
+    return outcome

@@ -1,0 +1,146 @@
+"""What a caller of airunner is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from airunner.domain.record import record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airunner.domain.job import Job, JobState
+
+MAX_REDRIVES = 3
+"""How often a message is sent back before it is taken for one that always comes here again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enqueued:
+    """The job that an enqueue made, now or earlier."""
+
+    job_id: str
+    created_at: int
+    state: JobState
+
+
+@record
+class DequeuedJob:
+    """A job in a worker's hands, and the token that proves it."""
+
+    job: Job
+    task_token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldJob:
+    """What a holder is told about its job."""
+
+    cancel_requested: bool
+    watched: bool
+    visible_until: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What a publisher is told."""
+
+    next_sequence: int
+    cancel_requested: bool
+    watched: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPage:
+    """One page of jobs. `next_cursor` is empty when there is nothing more."""
+
+    jobs: Sequence[Job]
+    last_page: int
+    next_cursor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStats:
+    """A queue that has been used."""
+
+    name: str
+    paused: bool
+    scheduled: int
+    running: int
+    # When the oldest scheduled job was enqueued; 0 when there is none.
+    oldest_scheduled_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSeen:
+    """A worker that was heard of lately."""
+
+    worker_id: str
+    instance_id: str
+    queues: Sequence[str]
+    last_seen_at: int
+    job_ids: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadLinks:
+    """Where payloads of a job can be read by anybody for a while; empty for one that is not kept apart."""
+
+    params_url: str = ""
+    result_url: str = ""
+
+
+class DeadLetterReason(IntEnum):
+    """What a message is about, as the store sees it now; the values are those of the contract."""
+
+    UNREADABLE = 1
+    JOB_NOT_FOUND = 2
+    JOB_ENDED = 3
+    JOB_OPEN = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """One such message. `body` is its begin; `body_cut` says that there is more."""
+
+    message_id: str
+    reason: DeadLetterReason
+    job_id: str = ""
+    sent_at: int = 0
+    redrives: int = 0
+    body: str = ""
+    body_cut: bool = False
+
+    @property
+    def loops(self) -> bool:
+        """Whether it was sent back so often that once more would not help."""
+        return self.redrives >= MAX_REDRIVES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterPage:
+    """Messages that were looked at, and how many there are in all, about."""
+
+    letters: Sequence[DeadLetter]
+    approximate_total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redriven:
+    """What became of the messages that were looked at."""
+
+    redriven: Sequence[DeadLetter]
+    left: Sequence[DeadLetter]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageCounts:
+    """How many messages of a queue can be received, were received, are not due, are dead; all about."""
+
+    queue: str
+    visible: int
+    in_flight: int
+    delayed: int
+    dead_letters: int

@@ -1,0 +1,61 @@
+"""How a worker runs a job: the settings that the server stamps on it, and what a job may ask for instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airunner.domain import limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchingConfig:
+    """How a worker gathers output before it publishes."""
+
+    flush_interval_seconds: int = 2
+    max_batch_size: int = limits.MAX_BATCH_EVENTS
+    max_batch_bytes: int = 256 * 1024
+    playback_interval_millis: int = 50
+    adaptive: bool = True
+
+    def validate(self) -> None:
+        """Refuse values beyond the limits of the contract."""
+        limits.check_range(self.flush_interval_seconds, "flush_interval_seconds", 1, 3600)
+        limits.check_range(self.max_batch_size, "max_batch_size", 1, limits.MAX_BATCH_EVENTS)
+        limits.check_range(self.max_batch_bytes, "max_batch_bytes", 1024, limits.MAX_EVENT_BYTES)
+        limits.check_range(self.playback_interval_millis, "playback_interval_millis", 1, 60_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionConfig:
+    """What the server asks of the worker; it travels with each job."""
+
+    batching: BatchingConfig = BatchingConfig()
+    heartbeat_interval_seconds: int = 30
+
+    def validate(self) -> None:
+        """Refuse values beyond the limits of the contract."""
+        self.batching.validate()
+        limits.check_range(
+            self.heartbeat_interval_seconds, "heartbeat_interval_seconds", 1, limits.MAX_VISIBILITY_SECONDS
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchingOverride:
+    """Other batching than the server's; 0 and None leave a value to it. The contract sets the limits."""
+
+    flush_interval_seconds: int = 0
+    max_batch_size: int = 0
+    """1 turns batching off: every line is stored as an event of its own."""
+    max_batch_bytes: int = 0
+    playback_interval_millis: int = 0
+    adaptive: bool | None = None
+    """False keeps to the interval, whoever watches and however much is printed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionOverride:
+    """Parts of an ExecutionConfig, merged at enqueue into that of the server and stamped on the job."""
+
+    batching: BatchingOverride = BatchingOverride()
+    heartbeat_interval_seconds: int = 0

@@ -1,0 +1,130 @@
+"""What a caller asks of airunner. Zero means the default; what is out of range is an error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airunner.domain import limits
+from airunner.domain.answers import DeadLetter, DeadLetterReason
+from airunner.domain.record import record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airunner.domain.event import Event, EventType
+    from airunner.domain.execution import ExecutionConfig, ExecutionOverride
+    from airunner.domain.job import JobParams, JobResult, JobState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnqueueRequest:
+    """A job to add. The bytes are the canonical encodings, where the caller has them already."""
+
+    request_id: str
+    queue: str
+    params: JobParams
+    delay_seconds: int = 0
+    max_attempts: int = 0
+    execution: ExecutionConfig | ExecutionOverride | None = None
+    """What the job has instead of the server's; what an override does not set stays the server's."""
+    params_bytes: bytes = b""
+    execution_bytes: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DequeueRequest:
+    """A wish for jobs. Zero means the default; wait_seconds None means the default, 0 not to wait."""
+
+    queue: str
+    more_queues: Sequence[str] = ()
+    max_jobs: int = 0
+    visibility_timeout_seconds: int = 0
+    wait_seconds: int | None = None
+    worker_id: str = ""
+    instance_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateRequest:
+    """A heartbeat; with wait_seconds it also waits for news beyond what the worker knows."""
+
+    queue: str
+    task_token: str
+    visibility_timeout_seconds: int = 0
+    wait_seconds: int = 0
+    watched: bool = False
+
+
+@record
+class CompleteRequest:
+    """The end of an attempt. `job_id`, when given, must be the token's.
+
+    `result_bytes` is the encoding of `result`, where the caller has it already.
+    """
+
+    task_token: str
+    result: JobResult
+    events: Sequence[Event] = ()
+    job_id: str = ""
+    result_bytes: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseRequest:
+    """An attempt given back."""
+
+    task_token: str
+    delay_seconds: int = 0
+    unstarted: bool = False
+    error: str = ""
+    events: Sequence[Event] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRequest:
+    """Which events to stream; all given conditions must hold.
+
+    Without a position: every attempt in order. `from_sequence` without `attempt` applies to the attempt
+    current at the call. `attempt` shows only that one and ends with it. `cursor` resumes after an event.
+    """
+
+    job_id: str
+    from_sequence: int = 0
+    from_timestamp: int = 0
+    event_filter: frozenset[EventType] = frozenset()
+    attempt: int = 0
+    cursor: str = ""
+    follow: bool = True
+
+    def validate(self) -> StreamRequest:
+        """Refuse what is out of range."""
+        limits.check_range(self.from_sequence, "from_sequence", 0, limits.MAX_SEQUENCE)
+        limits.check_range(self.from_timestamp, "from_timestamp", 0, limits.MAX_INSTANT)
+        limits.check_range(self.attempt, "attempt", 0, 2**31 - 1)
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobQuery:
+    """Which jobs to list, newest first: by page number, or after a cursor of an earlier page."""
+
+    queue: str = ""
+    state: JobState | None = None
+    page: int = 1
+    page_size: int = 20
+    cursor: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redrive:
+    """Which messages to send back: those of open jobs, or all; never one that loops."""
+
+    queue: str
+    max_messages: int
+    all: bool = False
+    dry_run: bool = False
+
+    def wants(self, letter: DeadLetter) -> bool:
+        """Tell whether a message is to be sent back."""
+        return not letter.loops and (self.all or letter.reason is DeadLetterReason.JOB_OPEN)

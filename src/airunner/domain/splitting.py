@@ -1,0 +1,27 @@
+"""Lists divided into portions that are not too large for one call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+T = TypeVar("T")
+
+
+def split_by_size(entries: Iterable[T], size: Callable[[T], int], max_size: int) -> list[list[T]]:
+    """Divide entries, in their order, into portions of at most so much; one that is larger is by itself.
+
+    Without entries there is one portion, which is empty.
+    """
+    divided: list[list[T]] = [[]]
+    room = max_size
+    for entry in entries:
+        needed = size(entry)
+        if divided[-1] and needed > room:
+            divided.append([])
+            room = max_size
+        divided[-1].append(entry)
+        room -= needed
+    return divided

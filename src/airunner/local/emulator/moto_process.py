@@ -1,0 +1,62 @@
+"""moto as a real process on loopback, for tests and for trying production settings on one machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from http.client import HTTPConnection
+from importlib.util import find_spec
+from typing import Any, Final
+
+from airunner.local.emulator.loopback import EmulatorFailed, LoopbackProcess
+
+__all__ = ["ACCESS_KEY", "REGION", "SECRET_KEY", "EmulatorFailed", "EmulatorProcess"]
+
+REGION: Final = "eu-west-1"
+ACCESS_KEY: Final = "emulated"
+SECRET_KEY: Final = "emulated-secret"  # noqa: S105  nothing checks it
+
+_PROGRAM: Final = "airunner.local.emulator.program"
+_CLOCK_PATH: Final = "/airunner/clock"
+
+
+class EmulatorProcess(LoopbackProcess):
+    """SQS, DynamoDB, S3 and more, all in the memory of one process that ends with this one.
+
+    `start` blocks for one or two seconds, which are moto's imports; on an event loop call it in a thread.
+    """
+
+    def __init__(self, *, start_seconds: float = 60) -> None:
+        super().__init__("moto", start_seconds=start_seconds)
+        self._ahead_seconds = 0.0
+
+    @property
+    def ahead_seconds(self) -> float:
+        """How far the clock of SQS is before the real one."""
+        return self._ahead_seconds
+
+    def command(self) -> tuple[str, ...]:
+        """Return what starts moto."""
+        if find_spec("moto") is None or find_spec("flask") is None:
+            raise EmulatorFailed("moto is not installed: pip install 'airunner-jobs[local-aws]'")
+        return sys.executable, "-m", _PROGRAM
+
+    def reset(self) -> None:
+        """Forget all tables, queues and buckets, and set the clock of SQS right again."""
+        self._post("/moto-api/reset", {})
+        self.advance(-self._ahead_seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock of SQS on: visibility timeouts, delays and retention pass without waiting."""
+        self._ahead_seconds += seconds
+        self._post(_CLOCK_PATH, {"ahead_seconds": self._ahead_seconds})
+
+    def _post(self, path: str, body: dict[str, Any]) -> None:
+        connection = HTTPConnection(self.url.removeprefix("http://"), timeout=30)
+        try:
+            connection.request("POST", path, json.dumps(body))
+            status = connection.getresponse().status
+        finally:
+            connection.close()
+        if status != 200:
+            raise EmulatorFailed(f"{path} was answered with {status}")

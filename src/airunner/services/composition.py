@@ -1,0 +1,124 @@
+"""All services on one store, wired together."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from airunner.domain.errors import Unavailable
+from airunner.services.admin import AdminService
+from airunner.services.dispatcher import Dispatcher
+from airunner.services.events import EventService
+from airunner.services.follower import Follower
+from airunner.services.jobs import JobRules, JobService
+from airunner.services.maintenance import Maintenance
+from airunner.services.notifier import Notifier
+from airunner.services.replica_news import ReplicaNews
+from airunner.services.watchers import Watchers
+from airunner.services.worker_registry import WorkerRegistry
+from airunner.stores.base import JobStore, SharedStore
+from airunner.stores.records import Retention
+
+if TYPE_CHECKING:
+    from airunner.domain.clock import Clock
+    from airunner.domain.token import TokenSigner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceRules:
+    """What the operator decides about the platform."""
+
+    jobs: JobRules = JobRules()
+    retention: Retention = Retention()
+    max_streams_per_job: int = 10
+    maintenance_interval_seconds: float = 30
+
+
+class Services:
+    """The services of one server. Use as an async context: the store is opened and closed with it."""
+
+    def __init__(
+        self, store: JobStore, clock: Clock, signer: TokenSigner, rules: ServiceRules | None = None
+    ) -> None:
+        rules = rules or ServiceRules()
+        self.store = store
+        self.clock = clock
+        self.notifier = Notifier(clock)
+        self.watchers = Watchers(self.notifier, rules.max_streams_per_job)
+        self.dispatcher = Dispatcher(store, clock)
+        workers = WorkerRegistry()
+        self.jobs = JobService(
+            store=store,
+            clock=clock,
+            signer=signer,
+            notifier=self.notifier,
+            watchers=self.watchers,
+            dispatcher=self.dispatcher,
+            workers=workers,
+            rules=rules.jobs,
+        )
+        self.events = EventService(
+            store=store,
+            clock=clock,
+            signer=signer,
+            notifier=self.notifier,
+            watchers=self.watchers,
+            workers=workers,
+            looks_again=not isinstance(store, SharedStore),
+        )
+        self.admin = AdminService(store)
+        self.replica_news = (
+            ReplicaNews(store, clock=clock, notifier=self.notifier, watchers=self.watchers)
+            if isinstance(store, SharedStore)
+            else None
+        )
+        self.follower = (
+            Follower(store, clock=clock, notifier=self.notifier)
+            if isinstance(store, SharedStore) and store.capabilities.tells_changes
+            else None
+        )
+        self.maintenance = Maintenance(
+            store=store,
+            clock=clock,
+            notifier=self.notifier,
+            workers=workers,
+            retention=rules.retention,
+            interval_seconds=rules.maintenance_interval_seconds,
+        )
+        self._background: list[asyncio.Task[None]] = []
+        self._stopping = False
+
+    async def __aenter__(self) -> Self:
+        """Open the store and begin its upkeep."""
+        await self.store.open()
+        self._background = [
+            asyncio.create_task(work.run())
+            for work in (self.maintenance, self.replica_news, self.follower)
+            if work
+        ]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End all waiting, then close the store."""
+        await self.stop()
+        for task in self._background:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        await self.store.close()
+
+    async def check(self) -> None:
+        """Raise if the platform cannot serve."""
+        if self._stopping:
+            raise Unavailable("the server is shutting down")
+        await self.store.check()
+
+    async def stop(self) -> None:
+        """Let streams and long polls end at once; everything else goes on."""
+        self._stopping = True
+        self.jobs.stop()
+        self.events.stop()
+        self.notifier.ring_all()
+        await self.dispatcher.stop()

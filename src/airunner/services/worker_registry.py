@@ -1,0 +1,81 @@
+"""The workers that this server heard of, from their own calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from airunner.domain.answers import WorkerSeen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from airunner.domain.job import Job
+
+_FORGOTTEN_AFTER_MS = 5 * 60 * 1000
+_NOBODY = ("", 0)
+
+
+@dataclass(slots=True)
+class _Worker:
+    instance_id: str
+    queues: tuple[str, ...]
+    last_seen_at: int
+    job_ids: dict[str, None] = field(default_factory=dict)
+
+
+class WorkerRegistry:
+    """Remembers workers for five minutes, or as long as they hold jobs.
+
+    Of jobs it knows who holds them since when, also if the holder gave no name.
+    """
+
+    def __init__(self) -> None:
+        self._workers: dict[str, _Worker] = {}
+        self._holders: dict[str, tuple[str, int]] = {}
+
+    def requested(self, worker_id: str, instance_id: str, queues: tuple[str, ...], now: int) -> None:
+        """A worker asks for jobs."""
+        if worker_id:
+            worker = self._workers.setdefault(worker_id, _Worker(instance_id, queues, now))
+            worker.instance_id, worker.queues, worker.last_seen_at = instance_id, queues, now
+
+    def took(self, worker_id: str, jobs: Iterable[Job]) -> int:
+        """A worker got jobs; tell how many of them another had held, and never said that it let go."""
+        claimed_at = {job.job_id: (worker_id, job.life.updated_at) for job in jobs}
+        lost = sum([self.left(job_id) > 0 for job_id in claimed_at.keys() & self._holders.keys()])
+        self._holders.update(claimed_at)
+        worker = self._workers.get(worker_id)
+        if worker:
+            worker.job_ids.update(dict.fromkeys(claimed_at))
+        return lost
+
+    def beat(self, job_id: str, now: int) -> None:
+        """The holder of a job gave a sign of life."""
+        worker = self._workers.get(self._holders.get(job_id, _NOBODY)[0])
+        if worker:
+            worker.last_seen_at = now
+
+    def left(self, job_id: str) -> int:
+        """A job is in nobody's hands any more; return when it was claimed, 0 if that is not known."""
+        worker_id, since = self._holders.pop(job_id, _NOBODY)
+        worker = self._workers.get(worker_id)
+        if worker:
+            worker.job_ids.pop(job_id, None)
+        return since
+
+    def list(self, now: int) -> Sequence[WorkerSeen]:
+        """Return the workers heard of lately, by name."""
+        for worker_id, worker in list(self._workers.items()):
+            if now - worker.last_seen_at > _FORGOTTEN_AFTER_MS and not worker.job_ids:
+                del self._workers[worker_id]
+        return [
+            WorkerSeen(
+                worker_id=worker_id,
+                instance_id=worker.instance_id,
+                queues=worker.queues,
+                last_seen_at=worker.last_seen_at,
+                job_ids=tuple(worker.job_ids),
+            )
+            for worker_id, worker in sorted(self._workers.items())
+        ]

@@ -1,0 +1,240 @@
+"""Enqueueing: a transaction of request id, row and parameters; a message; then a mark that it was sent."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from airunner.aws.calls import ConditionFailed, TransactionCancelled
+from airunner.domain.answers import Enqueued
+from airunner.domain.errors import (
+    AirunnerError,
+    AlreadyExists,
+    JobNotFound,
+    ResourceExhausted,
+    Unavailable,
+)
+from airunner.domain.job import JobState
+from airunner.stores.aws.drafts import Drafter, first_chunk
+from airunner.stores.aws.items import (
+    blob_at,
+    number,
+    row_from_item,
+    text,
+    text_at,
+    update_expression,
+)
+from airunner.stores.aws.layout import queue_key, sentinel_key
+from airunner.stores.aws.wakeups import MAX_SEND_DELAY_SECONDS, Wake
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from airunner.aws.calls import Aws, CancellationReason
+    from airunner.stores.aws.background_tasks import BackgroundTasks
+    from airunner.stores.aws.drafts import Draft
+    from airunner.stores.aws.items import Item
+    from airunner.stores.aws.layout import Layout
+    from airunner.stores.aws.payloads import Payloads
+    from airunner.stores.aws.rows import Rows
+    from airunner.stores.aws.wakeups import Messages
+    from airunner.stores.records import NewJob
+
+SENT_CHECK_MS: Final = 6 * 3600 * 1000
+_TRANSACTION_TRIES: Final = 10
+_REFUSED: Final = "ConditionalCheckFailed"
+
+
+class Enqueuer:
+    """Adds jobs. What fails after the transaction is no failure: the reconciler sends what was not sent."""
+
+    def __init__(
+        self,
+        aws: Aws,
+        layout: Layout,
+        *,
+        rows: Rows,
+        payloads: Payloads,
+        messages: Messages,
+        background_tasks: BackgroundTasks,
+        count_scheduled: Callable[[str], Awaitable[int]],
+    ) -> None:
+        self._aws = aws
+        self._layout = layout
+        self._rows = rows
+        self._payloads = payloads
+        self._messages = messages
+        self._background_tasks = background_tasks
+        self._count_scheduled = count_scheduled
+        self._drafter = Drafter(layout, payloads)
+        self._used_queues: set[str] = set()
+
+    async def enqueue(self, jobs: Sequence[NewJob], max_queued: int) -> list[Enqueued | AirunnerError]:
+        """Add jobs in their order, each with its own outcome."""
+        outcomes: dict[int, Enqueued | AirunnerError] = {}
+        accepted = await self._accepted(jobs, max_queued, outcomes)
+        while accepted:
+            chunk = first_chunk(accepted, jobs)
+            await self._enqueue_chunk({index: jobs[index] for index in chunk}, outcomes)
+            accepted = [index for index in accepted if index not in outcomes]
+        return [outcomes[index] for index in range(len(jobs))]
+
+    async def _accepted(
+        self, jobs: Sequence[NewJob], max_queued: int, outcomes: dict[int, Enqueued | AirunnerError]
+    ) -> list[int]:
+        """Return the places of jobs that may be added; the others have their outcome."""
+        scheduled: dict[str, int] = {}
+        accepted = []
+        for index, new in enumerate(jobs):
+            try:
+                self._messages.check_queue(new.queue)
+            except AirunnerError as error:
+                outcomes[index] = error
+                continue
+            if max_queued:
+                if new.queue not in scheduled:
+                    scheduled[new.queue] = await self._count_scheduled(new.queue)
+                if scheduled[new.queue] >= max_queued and not await self._known(new):
+                    text = f"queue {new.queue} holds its limit of {max_queued} scheduled jobs"
+                    outcomes[index] = ResourceExhausted(text)
+                    continue
+                scheduled[new.queue] += 1
+            accepted.append(index)
+        return accepted
+
+    async def _known(self, new: NewJob) -> bool:
+        return bool(await self._rows.read_many([sentinel_key(new.principal, new.request_id)]))
+
+    async def _enqueue_chunk(
+        self, chunk: dict[int, NewJob], outcomes: dict[int, Enqueued | AirunnerError]
+    ) -> None:
+        for queue in {new.queue for new in chunk.values()}:
+            await self._note_used(queue)
+        drafts = {}
+        for index, new in chunk.items():
+            try:
+                drafts[index] = await self._drafter.draft(new)
+            except AirunnerError as error:
+                outcomes[index] = error
+        added: list[Draft] = []
+        for _ in range(_TRANSACTION_TRIES):
+            if not drafts:
+                break
+            try:
+                await self._write(drafts.values())
+            except TransactionCancelled as cancelled:
+                await self._sort_out(drafts, cancelled.reasons, added, outcomes)
+            else:
+                added += drafts.values()
+                break
+        else:
+            raise Unavailable("too many others enqueue the same jobs")
+        for index, draft in drafts.items():
+            outcomes.setdefault(index, _enqueued(draft.new))
+        await self._announce(added)
+
+    async def _write(self, drafts: Iterable[Draft]) -> None:
+        actions = [
+            {
+                "Put": {
+                    "TableName": self._layout.jobs_table,
+                    "Item": item,
+                    "ConditionExpression": "attribute_not_exists(job_id)",
+                    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+                }
+            }
+            for draft in drafts
+            for item in draft.items
+        ]
+        await self._aws.dynamodb("TransactWriteItems", TransactItems=actions)
+
+    async def _sort_out(
+        self,
+        drafts: dict[int, Draft],
+        reasons: Sequence[CancellationReason],
+        added: list[Draft],
+        outcomes: dict[int, Enqueued | AirunnerError],
+    ) -> None:
+        """Answer the entries that cancelled a transaction, and leave the others to be written again."""
+        of_actions = iter(reasons)
+        of_drafts = [list(itertools.islice(of_actions, len(draft.items))) for draft in drafts.values()]
+        for index, (reason, *_) in zip(list(drafts), of_drafts, strict=True):
+            if reason.code != _REFUSED:
+                continue
+            known, draft = reason.item or {}, drafts[index]
+            outcome = await self._outcome(draft.new, known)
+            if isinstance(outcome, JobNotFound):
+                # Purged between the two calls, and the request with it: it is a new one now.
+                continue
+            outcomes[index] = outcome
+            del drafts[index]
+            if text_at(known, "target") == draft.new.job_id:
+                added.append(draft)
+            else:
+                # Nobody will ever name the parameters that were written for this one.
+                self._background_tasks.begin("remove", self._payloads.remove_params(row_from_item(draft.row)))
+
+    async def _outcome(self, new: NewJob, known: Item) -> Enqueued | AirunnerError:
+        """Say what becomes of a request of which something is known."""
+        if text_at(known, "target") == new.job_id:
+            # Our own write, whose reply was lost.
+            return _enqueued(new)
+        if blob_at(known, "fingerprint") != new.fingerprint:
+            return AlreadyExists()
+        return await self._enqueued_before(text_at(known, "target"))
+
+    async def _enqueued_before(self, job_id: str) -> Enqueued | AirunnerError:
+        try:
+            row = await self._rows.read_bare(job_id)
+        except AirunnerError as error:
+            return error
+        life = row.life
+        if life.state is JobState.SCHEDULED and life.due_at <= life.updated_at:
+            # Perhaps the message of the first call was never sent; one too many does no harm.
+            await self._messages.send(row.queue, [Wake(job_id, life.attempt + 1)])
+        return Enqueued(job_id=job_id, created_at=row.created_at, state=life.state)
+
+    async def _announce(self, drafts: Sequence[Draft]) -> None:
+        by_queue: dict[str, list[Draft]] = {}
+        for draft in drafts:
+            by_queue.setdefault(draft.new.queue, []).append(draft)
+        for queue, together in by_queue.items():
+            prompt = [draft for draft in together if _delay_seconds(draft.new) <= MAX_SEND_DELAY_SECONDS]
+            wakes = [Wake(draft.new.job_id, 1, _delay_seconds(draft.new)) for draft in prompt]
+            sent = await self._messages.send(queue, wakes)
+            for draft, was_sent in zip(prompt, sent, strict=True):
+                if was_sent and not _delay_seconds(draft.new):
+                    self._background_tasks.begin("mark", self._mark_sent(draft))
+
+    async def _mark_sent(self, draft: Draft) -> None:
+        """Let the reconciler look much later, unless something has happened to the job by now."""
+        check = {"check_at": number(draft.new.created_at + SENT_CHECK_MS)}
+        with suppress(ConditionFailed):
+            await self._aws.dynamodb(
+                "UpdateItem",
+                TableName=self._layout.jobs_table,
+                Key={"job_id": draft.row["job_id"]},
+                **update_expression(check, conditions={"nonce": draft.row["nonce"]}),
+            )
+
+    async def _note_used(self, queue: str) -> None:
+        """Have the queue listed from now on; once for each queue and replica."""
+        if queue in self._used_queues:
+            return
+        arguments: dict[str, Any] = update_expression({"used": {"BOOL": True}})
+        await self._aws.dynamodb(
+            "UpdateItem",
+            TableName=self._layout.jobs_table,
+            Key={"job_id": text(queue_key(queue))},
+            **arguments,
+        )
+        self._used_queues.add(queue)
+
+
+def _enqueued(new: NewJob) -> Enqueued:
+    return Enqueued(job_id=new.job_id, created_at=new.created_at, state=JobState.SCHEDULED)
+
+
+def _delay_seconds(new: NewJob) -> int:
+    return -(-(new.due_at - new.created_at) // 1000)

@@ -1,0 +1,180 @@
+"""The reconciler: every job that has not ended is looked at again in time, whatever was lost meanwhile.
+
+It repairs sends that failed, messages that were lost, expired or dead-lettered, and visibilities that SQS
+does not grant. Every replica does it at once: a conditional write decides whose turn a job is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from airunner.aws.calls import ConditionFailed
+from airunner.domain import lifecycle
+from airunner.domain.errors import JobNotFound
+from airunner.domain.job import JobState
+from airunner.stores.aws.claim import SKEW_MS
+from airunner.stores.aws.enqueue import SENT_CHECK_MS
+from airunner.stores.aws.items import number, row_from_item, text
+from airunner.stores.aws.layout import CHECKS_INDEX, sentinel_key
+from airunner.stores.aws.rows import CHECK_AFTER_MS
+from airunner.stores.aws.wakeups import Wake
+from airunner.stores.records import Upkeep
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Sequence
+
+    from airunner.aws.calls import Aws
+    from airunner.domain.lifecycle import Lifecycle
+    from airunner.stores.aws.event_log import EventLog
+    from airunner.stores.aws.items import Row
+    from airunner.stores.aws.layout import Layout
+    from airunner.stores.aws.payloads import Payloads
+    from airunner.stores.aws.rows import Rows
+    from airunner.stores.aws.wakeups import Messages
+    from airunner.stores.records import Retention
+
+T = TypeVar("T")
+
+# How many jobs are looked at together, and how often that is done for a shard in one pass.
+_AT_ONCE: Final = 25
+_PAGES: Final = 40
+
+
+class Reconciler:
+    """Looks at the jobs whose time for it has come. A pass is bounded; another one goes on."""
+
+    def __init__(
+        self,
+        aws: Aws,
+        layout: Layout,
+        *,
+        rows: Rows,
+        payloads: Payloads,
+        log: EventLog,
+        messages: Messages,
+    ) -> None:
+        self._aws = aws
+        self._layout = layout
+        self._rows = rows
+        self._payloads = payloads
+        self._log = log
+        self._messages = messages
+        # Servers whose passes coincide mostly look at different shards, and find done what others did.
+        self._first_shard = secrets.randbelow(layout.listing_shards)
+
+    async def run(self, retention: Retention, now: int) -> Upkeep:
+        """One pass: over the jobs that have not ended, then over those whose retention is over."""
+        ended: list[str] = []
+        for queue in self._layout.queues:
+            async for rows in self._due(f"open#{queue}", now):
+                over = await _together([self._look_at(row, now) for row in rows])
+                ended += [row.job_id for row, is_over in zip(rows, over, strict=True) if is_over]
+        purged = events = 0
+        async for rows in self._due("purge", now - retention.jobs_ms):
+            old = [row for row in rows if row.life.state.terminal]
+            events += sum(await _together([self._purge(row) for row in old]))
+            purged += len(old)
+        return Upkeep(ended_jobs=ended, purged_jobs=purged, purged_events=events)
+
+    async def _due(self, key: str, until: int) -> AsyncIterator[list[Row]]:
+        """Yield the rows of an index key that are to be looked at, some at a time, over all of its shards."""
+        shards = range(self._layout.listing_shards)
+        for shard in (*shards[self._first_shard :], *shards[: self._first_shard]):
+            arguments: dict[str, Any] = {
+                "TableName": self._layout.jobs_table,
+                "IndexName": CHECKS_INDEX,
+                "KeyConditionExpression": "check_key = :key AND check_at <= :until",
+                "ExpressionAttributeValues": {":key": text(f"{key}#{shard}"), ":until": number(until)},
+                "Limit": _AT_ONCE,
+            }
+            for _ in range(_PAGES):
+                answer = await self._aws.dynamodb("Query", **arguments)
+                names = [item["job_id"]["S"] for item in answer["Items"]]
+                items = await self._rows.read_many(names) if names else {}
+                # Without the result: that of a purge that was interrupted may be gone already.
+                yield [row_from_item(items[name]) for name in names if name in items]
+                if "LastEvaluatedKey" not in answer:
+                    break
+                arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+    async def _look_at(self, row: Row, now: int) -> bool:
+        """Do what a job needs; tell whether it has ended by that. One that vanished was purged elsewhere."""
+        with suppress(JobNotFound):
+            return await self._settle(row, now)
+        return False
+
+    async def _settle(self, row: Row, now: int) -> bool:
+        """Do what a job needs; tell whether it has ended by that."""
+        life = row.life
+        # The index may lag behind the row, and another replica may be quicker.
+        if life.state.terminal or number_of_check(row) > now:
+            return False
+        if life.state is JobState.RUNNING and life.visible_until + SKEW_MS > now:
+            await self._look_again(row, life.visible_until + CHECK_AFTER_MS)
+            return False
+        if life.claimable_from is None:
+            return await self._end(row, now)
+        if life.state is JobState.SCHEDULED and life.due_at > now:
+            await self._look_again(row, life.due_at)
+            return False
+        await self._wake(row, now)
+        return False
+
+    async def _wake(self, row: Row, now: int) -> None:
+        """Send a message for a job that can be claimed; whoever moves its time first, sends."""
+        moved = await self._look_again(row, now + CHECK_AFTER_MS)
+        if moved is None:
+            return
+        (sent,) = await self._messages.send(row.queue, [Wake(row.job_id, row.life.attempt + 1)])
+        if sent:
+            await self._look_again(moved, now + SENT_CHECK_MS)
+
+    async def _look_again(self, row: Row, when: int) -> Row | None:
+        written, after = await self._rows.update(
+            row.job_id, {"check_at": number(when)}, {"nonce": text(row.nonce)}
+        )
+        return after if written else None
+
+    async def _end(self, row: Row, now: int) -> bool:
+        def expired(life: Lifecycle) -> Lifecycle:
+            return lifecycle.expire(life, now=now)
+
+        after = await self._rows.revise(row.job_id, expired)
+        return after.life.state.terminal
+
+    async def _purge(self, row: Row) -> int:
+        """Remove all of a job, its row last: what is interrupted is done again."""
+        events = await self._log.remove(row.job_id)
+        await self._payloads.remove(row)
+        # After a purge that was interrupted here the request may have been made again, for another job.
+        with suppress(ConditionFailed):
+            await self._delete(
+                sentinel_key(row.principal, row.request_id),
+                ConditionExpression="target = :job",
+                ExpressionAttributeValues={":job": text(row.job_id)},
+            )
+        await self._delete(row.job_id)
+        return events
+
+    async def _delete(self, key: str, **conditions: Any) -> None:
+        await self._aws.dynamodb(
+            "DeleteItem", TableName=self._layout.jobs_table, Key={"job_id": text(key)}, **conditions
+        )
+
+
+async def _together(works: Sequence[Awaitable[T]]) -> list[T]:
+    """Do all at once; when this fails, nothing of it goes on any more."""
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]
+
+
+def number_of_check(row: Row) -> int:
+    """Return when a job is to be looked at, as its row says."""
+    value: dict[str, Any] = row.item.get("check_at", {"N": "0"})
+    return int(value["N"])

@@ -1,0 +1,213 @@
+"""SQS as what it is here: a wake-up. The row decides; a message only says which row is worth a look."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from airunner import telemetry
+from airunner.domain.errors import AirunnerError, InvalidArgument
+from airunner.domain.limits import MAX_VISIBILITY_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airunner.aws.calls import Aws
+    from airunner.stores.aws.background_tasks import BackgroundTasks
+    from airunner.stores.aws.layout import Layout
+
+_log = structlog.get_logger("airunner.aws")
+
+MAX_SEND_DELAY_SECONDS: Final = 900
+MOST_AT_ONCE: Final = 10
+# What was received and lost on its way to us comes back after this; a claim prolongs it.
+_RECEIVED_SECONDS: Final = 30
+# Other items of the table have a # in their keys.
+_JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A delivery of SQS; the job id is empty when nobody can read the body."""
+
+    job_id: str
+    receipt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """A message to send: that a job is worth a look, now or after a while."""
+
+    job_id: str
+    attempt: int
+    delay_seconds: int = 0
+
+
+class Messages:
+    """The queues. Sending and receiving is waited for; extending and deleting follows, best effort.
+
+    A message too many is harmless and one too few is sent again by the reconciler, so nothing here decides
+    anything.
+    """
+
+    def __init__(self, aws: Aws, layout: Layout, background_tasks: BackgroundTasks) -> None:
+        self._aws = aws
+        self._layout = layout
+        self._background_tasks = background_tasks
+        self._urls = {queue: url for queue, url in layout.queues.items() if url}
+        self._deletes: dict[str, list[str]] = {}
+        self._extending: dict[str, asyncio.Task[None]] = {}
+
+    def check_queue(self, queue: str) -> str:
+        """Return the name of a queue if there is one."""
+        if queue not in self._layout.queues:
+            raise InvalidArgument(f"queue {queue} is not configured on this server")
+        return queue
+
+    async def open(self) -> None:
+        """Find the queues that are configured by their names."""
+        for queue in self._layout.queues:
+            if queue not in self._urls:
+                answer = await self._aws.sqs("GetQueueUrl", QueueName=self._layout.queue_name(queue))
+                self._urls[queue] = answer["QueueUrl"]
+
+    def url(self, queue: str) -> str:
+        """Return the address of a queue."""
+        return self._urls[queue]
+
+    async def send(self, queue: str, wakes: Sequence[Wake]) -> list[bool]:
+        """Send messages, in tens; tell which were. A send that fails is no error: the row is there."""
+        sent: list[bool] = []
+        for start in range(0, len(wakes), MOST_AT_ONCE):
+            chunk = wakes[start : start + MOST_AT_ONCE]
+            try:
+                refused = await self._send(queue, chunk)
+            except AirunnerError as error:
+                _log.warning("aws.send_failed", queue=queue, messages=len(chunk), error=error.text)
+                telemetry.aws_sends_failed.add(len(chunk))
+                sent += [False] * len(chunk)
+            else:
+                telemetry.aws_sends_failed.add(len(refused))
+                sent += [str(index) not in refused for index in range(len(chunk))]
+        return sent
+
+    async def receive(self, queue: str, count: int, wait_seconds: int) -> list[Message]:
+        """Return messages; they stay invisible for half a minute."""
+        answer = await self._aws.sqs(
+            "ReceiveMessage",
+            wait_seconds=wait_seconds,
+            QueueUrl=self._urls[queue],
+            MaxNumberOfMessages=min(count, MOST_AT_ONCE),
+            WaitTimeSeconds=wait_seconds,
+            VisibilityTimeout=_RECEIVED_SECONDS,
+        )
+        return [
+            Message(job_id_of(message["Body"]), message["ReceiptHandle"])
+            for message in answer.get("Messages", ())
+        ]
+
+    async def show_again(self, queue: str, receipts: Sequence[str], seconds: int = 0) -> None:
+        """Make messages visible after so long; what cannot be done shows by itself later.
+
+        An extension that is still on its way is waited for: after us, it would hide what we show.
+        """
+        await self._hide(queue, receipts, seconds, self._extensions(receipts))
+
+    def extend_later(self, queue: str, receipts: Sequence[str], seconds: int) -> None:
+        """Keep messages invisible for so long from now, while others go on."""
+        if not receipts:
+            return
+        hiding = self._hide(queue, receipts, seconds, self._extensions(receipts))
+        extending = self._background_tasks.begin("extend", hiding)
+        self._extending.update(dict.fromkeys(receipts, extending))
+        extending.add_done_callback(lambda _: self._extended(receipts, extending))
+
+    def delete_later(self, queue: str, receipts: Sequence[str]) -> None:
+        """Delete messages, together with those that come meanwhile."""
+        gone = [receipt for receipt in receipts if receipt]
+        if gone and queue not in self._deletes:
+            self._deletes[queue] = []
+            self._background_tasks.begin("delete", self._delete_waiting(queue))
+        if gone:
+            self._deletes[queue] += gone
+
+    def _extended(self, receipts: Sequence[str], extending: asyncio.Task[None]) -> None:
+        for receipt in receipts:
+            if self._extending.get(receipt) is extending:
+                del self._extending[receipt]
+
+    def _extensions(self, receipts: Sequence[str]) -> set[asyncio.Task[None]]:
+        """Return the extensions of messages that are on their way."""
+        return {self._extending[receipt] for receipt in receipts if receipt in self._extending}
+
+    async def _hide(
+        self, queue: str, receipts: Sequence[str], seconds: int, after: set[asyncio.Task[None]]
+    ) -> None:
+        if after:
+            await asyncio.wait(after)
+        seconds = min(seconds, MAX_VISIBILITY_SECONDS)
+        for start in range(0, len(receipts), MOST_AT_ONCE):
+            entries = [
+                {"Id": str(index), "ReceiptHandle": receipt, "VisibilityTimeout": seconds}
+                for index, receipt in enumerate(receipts[start : start + MOST_AT_ONCE])
+            ]
+            await self._try("ChangeMessageVisibilityBatch", queue, entries)
+
+    async def _delete_waiting(self, queue: str) -> None:
+        # What is deleted in the same turn of the loop goes along.
+        await asyncio.sleep(0)
+        receipts = self._deletes.pop(queue, [])
+        for start in range(0, len(receipts), MOST_AT_ONCE):
+            entries = [
+                {"Id": str(index), "ReceiptHandle": receipt}
+                for index, receipt in enumerate(receipts[start : start + MOST_AT_ONCE])
+            ]
+            await self._try("DeleteMessageBatch", queue, entries)
+
+    async def _send(self, queue: str, wakes: Sequence[Wake]) -> set[str]:
+        """Send at most ten messages; return the ids of the entries that were refused."""
+        if len(wakes) == 1:
+            (wake,) = wakes
+            await self._aws.sqs(
+                "SendMessage",
+                QueueUrl=self._urls[queue],
+                MessageBody=_body(queue, wake),
+                DelaySeconds=wake.delay_seconds,
+            )
+            return set()
+        entries = [
+            {"Id": str(index), "MessageBody": _body(queue, wake), "DelaySeconds": wake.delay_seconds}
+            for index, wake in enumerate(wakes)
+        ]
+        answer = await self._aws.sqs("SendMessageBatch", QueueUrl=self._urls[queue], Entries=entries)
+        return {failed["Id"] for failed in answer.get("Failed", ())}
+
+    async def _try(self, operation: str, queue: str, entries: list[dict[str, Any]]) -> None:
+        try:
+            answer = await self._aws.sqs(operation, QueueUrl=self._urls[queue], Entries=entries)
+            failed = len(answer.get("Failed", ()))
+        except AirunnerError as error:
+            _log.warning("aws.follow_up_failed", operation=operation, queue=queue, error=error.text)
+            failed = len(entries)
+        telemetry.aws_follow_ups_failed.add(failed)
+
+
+def job_id_of(body: str) -> str:
+    """Return the job that a message names; empty where nobody can tell, or what is named is none of our jobs.
+
+    Anybody may send anything: a key that the table refuses must not fail the messages beside it.
+    """
+    try:
+        job_id = json.loads(body)["job_id"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ""
+    return job_id if isinstance(job_id, str) and _JOB_ID.fullmatch(job_id) else ""
+
+
+def _body(queue: str, wake: Wake) -> str:
+    return json.dumps({"job_id": wake.job_id, "queue": queue, "attempt": wake.attempt})

@@ -1,0 +1,141 @@
+"""Claims and completions of many jobs at once.
+
+Jobs that come together are mostly alike: what is alike is worked out once and saved by one statement. It is
+still `lifecycle` that decides, and jobs that differ only cost more.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from airunner.codec.jobs import encode_result
+from airunner.domain import lifecycle
+from airunner.domain.errors import AirunnerError, JobNotFound
+from airunner.stores.sqlite import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airunner.domain.event import EncodedEvent
+    from airunner.domain.job import Job
+    from airunner.domain.lifecycle import Lifecycle
+    from airunner.stores.records import Completion, Demand
+    from airunner.stores.sqlite.writer import Transaction
+
+# How many rows one statement saves. Shorter lists are filled up: SQLite keeps few statements ready.
+_STATEMENT_SIZES = (1, 10, 100)
+_SAVED_AT_ONCE = _STATEMENT_SIZES[-1]
+
+
+def begin(tx: Transaction, found: Sequence[rows.Row], demand: Demand, now: int) -> list[Job]:
+    """Claim the jobs of rows of JOB and id, which are claimable now."""
+    lives = rows.lives_from_rows(found)
+    claimed = {
+        id(life): lifecycle.claim(
+            life,
+            now=now,
+            visibility_seconds=demand.visibility_seconds,
+            worker_id=demand.worker_id,
+            instance_id=demand.instance_id,
+        )
+        for life in {id(life): life for life in lives}.values()
+    }
+    begun = {row[-1]: claimed[id(life)] for row, life in zip(found, lives, strict=True)}
+    _save_alike(tx, rows.SAVE_CLAIMS, begun)
+    return rows.jobs_from_rows(found, begun.values())
+
+
+def complete(tx: Transaction, completions: Sequence[Completion], now: int) -> list[Lifecycle | AirunnerError]:
+    """End jobs, each with its own outcome."""
+    job_ids = [rows.uuid_bytes(completion.key.job_id) for completion in completions]
+    ends = _Ends(now, _load_many(tx, job_ids))
+    outcomes = [ends.complete(*entry) for entry in zip(job_ids, completions, strict=True)]
+    insert_events(tx, ends.events)
+    tx.connection.results.update(ends.results)
+    try:
+        _save_alike(tx, rows.SAVE_ENDS, ends.lives)
+    finally:
+        tx.connection.results.clear()
+    return outcomes
+
+
+def insert_events(tx: Transaction, events: list[rows.Row]) -> None:
+    """Insert the values of events, many by one statement."""
+    whole = len(events) - len(events) % rows.EVENTS_AT_ONCE
+    for first in range(0, whole, rows.EVENTS_AT_ONCE):
+        some = events[first : first + rows.EVENTS_AT_ONCE]
+        tx.connection.execute(rows.INSERT_EVENTS, list(itertools.chain.from_iterable(some)))
+    tx.connection.executemany(rows.INSERT_EVENT, events[whole:])
+
+
+class _Ends:
+    """Completions of one call as they are worked through, and what is to be written for them."""
+
+    def __init__(self, now: int, loaded: dict[bytes, tuple[int, Lifecycle]]) -> None:
+        self._now = now
+        self._loaded = loaded
+        self._known: dict[tuple[int, int, int, int], tuple[Lifecycle, Lifecycle, list[EncodedEvent]]] = {}
+        self.events: list[rows.Row] = []
+        self.lives: dict[int, Lifecycle] = {}
+        self.results: dict[int, bytes] = {}
+
+    def complete(self, job_id: bytes, completion: Completion) -> Lifecycle | AirunnerError:
+        """Return the outcome of one entry; one that repeats an earlier one meets the job as that left it."""
+        if job_id not in self._loaded:
+            return JobNotFound()
+        row_id, life = self._loaded[job_id]
+        try:
+            over, fresh = self._finish(life, completion)
+        except AirunnerError as error:
+            return error
+        if over is not life:
+            self._loaded[job_id] = row_id, over
+            self.lives[row_id] = over
+            self.results[row_id] = completion.result_bytes or encode_result(completion.result)
+            self.events += [rows.event_values(row_id, event, self._now) for event in fresh]
+        return over
+
+    def _finish(self, life: Lifecycle, completion: Completion) -> tuple[Lifecycle, list[EncodedEvent]]:
+        """Work out the end of a job; jobs that were alike and end alike share it.
+
+        What is alike is the same object here. The entries keep theirs alive, and the known ends their lives.
+        """
+        attempt, result, events = completion.key.attempt, completion.result, completion.events
+        kind = (id(life), attempt, id(result), id(events))
+        known = self._known.get(kind)
+        if known is None:
+            known = self._known[kind] = life, *lifecycle.finish(life, attempt, result, events, now=self._now)
+        return known[1:]
+
+
+def _load_many(tx: Transaction, job_ids: Sequence[bytes]) -> dict[bytes, tuple[int, Lifecycle]]:
+    """Return the rows and lives of those jobs that there are, with one statement for all."""
+    marks = ", ".join("?" * len(job_ids))
+    found = tx.connection.execute(
+        f"SELECT {rows.LIFE}, id, job_id FROM jobs WHERE job_id IN ({marks})",
+        [rows.blob(job_id) for job_id in job_ids],
+    ).fetchall()
+    lives = rows.lives_from_rows(found)
+    return {row[-1]: (row[-2], life) for row, life in zip(found, lives, strict=True)}
+
+
+def _save_alike(tx: Transaction, statement: str, lives: dict[int, Lifecycle]) -> None:
+    """Save what a step changed of many rows, with one statement for all that it left alike."""
+    alike: dict[rows.Row, list[int]] = {}
+    known: dict[int, list[int]] = {}
+    for row_id, life in lives.items():
+        row_ids = known.get(id(life))
+        if row_ids is None:
+            row_ids = known[id(life)] = alike.setdefault(rows.step_values(life), [])
+        row_ids.append(row_id)
+    for values, row_ids in alike.items():
+        for first in range(0, len(row_ids), _SAVED_AT_ONCE):
+            some = _padded(row_ids[first : first + _SAVED_AT_ONCE])
+            tx.connection.execute(f"{statement} ({', '.join('?' * len(some))})", (*values, *some))
+
+
+def _padded(row_ids: list[int]) -> list[int]:
+    """Return as many ids as one of the statements takes, the last one repeated."""
+    size = next(size for size in _STATEMENT_SIZES if size >= len(row_ids))
+    return row_ids + row_ids[-1:] * (size - len(row_ids))

@@ -1,0 +1,143 @@
+"""One attempt at a Python handler: its words, its result, its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from airunner.domain.errors import PermanentFailure, VisibilityLost
+from airunner.domain.event import ProcessEnd
+from airunner.domain.job import Outcome
+from airunner.worker.process.process import Stop
+from airunner.worker.publishing.report import AttemptEnd
+
+if TYPE_CHECKING:
+    from airunner.domain.clock import Clock
+    from airunner.handlers.calls import HandlerCall
+    from airunner.queues.base import Delivery
+    from airunner.worker.attempt import Attempt, JobOutcome
+    from airunner.worker.publishing.report import AttemptReport
+
+_FAILED: Final = 1
+_NOTE_LENGTH: Final = 16_000
+_ERROR_LENGTH: Final = 4_000
+_OUR_FILES: Final = str(Path(__file__).parents[1]) + os.sep
+
+
+class HandlerAttempt:
+    """Sees one call of a handler through, to the outcome of its attempt.
+
+    A handler that is told to stop (its job cancelled, timed out or lost, or the worker going down) has the
+    outcome of that, whatever it returns. A thread that does not heed it keeps this waiting, and its slot
+    taken. PermanentFailure ends the job, any other error gives it back to be tried again.
+    """
+
+    def __init__(
+        self,
+        delivery: Delivery[Attempt],
+        report: AttemptReport,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._delivery = delivery
+        self._report = report
+        self._clock = clock
+        self._stopped: Stop | None = None
+        self._interrupted = False
+
+    async def handle(self, call: HandlerCall) -> JobOutcome:
+        """Take over a call that was begun."""
+        call.taken_over = True
+        self._report.begin(os.getpid(), call.started_at, on_lost=lambda: self._stop(call, Stop.LOST))
+        if not call.settled:
+            # It is not over in a moment, so people shall see that it runs.
+            self._report.open()
+        call.output.attach(self._report)
+        try:
+            verdict = await self._see_through(call, self._delivery.body.job.params.timeout_seconds)
+            await call.output.close()
+        finally:
+            call.output.silence()
+        took = self._clock.now() - call.started_at
+        end = ProcessEnd(pid=os.getpid(), exit_code=verdict.exit_code, run_duration_ms=took)
+        return await self._report.conclude(verdict, end, call.started_at)
+
+    async def _see_through(self, call: HandlerCall, timeout_seconds: int) -> AttemptEnd:
+        timer = None
+        if timeout_seconds:
+            due_at = call.started_at + timeout_seconds * 1000
+            timer = self._clock.call_at(due_at, lambda: self._stop(call, Stop.TIMEOUT))
+        self._delivery.cancelled.when_set(lambda: self._stop(call, Stop.CANCELLED))
+        try:
+            result = await self._ended(call)
+        except Exception as error:  # noqa: BLE001  the handler's own; what it means is decided below
+            return self._verdict("", error, timeout_seconds)
+        finally:
+            if timer:
+                timer.cancel()
+        return self._verdict(result, None, timeout_seconds)
+
+    async def _ended(self, call: HandlerCall) -> str:
+        """Return the result; a first cancellation stops the handler, and waits for it all the same."""
+        try:
+            return await call.done()
+        except asyncio.CancelledError:
+            self._interrupt(call)
+            return await call.done()
+
+    def _interrupt(self, call: HandlerCall) -> None:
+        self._interrupted = not self._delivery.cancelled.is_set()
+        self._stop(call, Stop.LOST if self._delivery.lost else Stop.CANCELLED)
+
+    def _stop(self, call: HandlerCall, reason: Stop) -> None:
+        if not call.settled:
+            self._stopped = self._stopped or reason
+            call.stop()
+
+    def _verdict(self, result: str, error: Exception | None, timeout_seconds: int) -> AttemptEnd:
+        if self._stopped is Stop.LOST:
+            self._report.raise_if_lost()
+            raise VisibilityLost
+        if self._stopped is not None:
+            return self._verdict_of_stop(timeout_seconds)
+        if error is None:
+            return AttemptEnd(outcome=Outcome.SUCCESS, exit_code=0, output_json=result)
+        text = self._report.shown(_summary(error))[:_ERROR_LENGTH]
+        note = self._report.shown(_readable(error))[-_NOTE_LENGTH:]
+        return AttemptEnd(
+            outcome=Outcome.FAILURE,
+            exit_code=_FAILED,
+            error=text,
+            notes=(note,),
+            # After the last try the end is reported with its proof, which giving back does not carry.
+            again=not isinstance(error, PermanentFailure) and self._delivery.body.job.life.tries_left > 0,
+        )
+
+    def _verdict_of_stop(self, timeout_seconds: int) -> AttemptEnd:
+        if self._stopped is Stop.TIMEOUT:
+            outcome, text = Outcome.TIMEOUT, f"timed out after {timeout_seconds} s"
+        elif self._interrupted:
+            outcome, text = Outcome.INTERRUPTED, "interrupted: the worker is shutting down"
+        else:
+            outcome, text = Outcome.CANCELLED, "cancelled"
+        return AttemptEnd(outcome=outcome, exit_code=_FAILED, error=text, notes=(text,))
+
+
+def _summary(error: BaseException) -> str:
+    if isinstance(error, PermanentFailure):
+        return f"{error.code}: {error}" if str(error) != error.code else error.code
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _readable(error: Exception) -> str:
+    """Return what a person wants to see: the verdict in a line, or the traceback from their own code on."""
+    if isinstance(error, PermanentFailure):
+        return _summary(error)
+    shown = traceback.TracebackException.from_exception(error)
+    shown.stack = traceback.StackSummary.from_list(
+        [frame for frame in shown.stack if not frame.filename.startswith(_OUR_FILES)]
+    )
+    return "".join(shown.format()).rstrip("\n")

@@ -1,0 +1,261 @@
+"""The thin asynchronous shell around the Batcher: a timer, a bounded store of events, and retries."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from airunner import telemetry
+from airunner.domain.clock import wait_until
+from airunner.domain.errors import (
+    AirunnerError,
+    InvalidArgument,
+    MessageTooLarge,
+    NotFound,
+    SequenceMismatch,
+    VisibilityLost,
+)
+from airunner.domain.event import Gap, StreamType
+from airunner.domain.retry import RetryPolicy
+from airunner.worker.publishing.batch_metrics import BatchMetrics
+from airunner.worker.publishing.unpublished import MEMORY_BYTES, UnpublishedEvents, gap_event
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from airunner.domain.answers import Published
+    from airunner.domain.batching import Batcher, Flush
+    from airunner.domain.clock import Clock, Timer
+    from airunner.domain.event import Event, EventData
+    from airunner.services.api import EventsApi
+    from airunner.worker.attempt import Attempt
+    from airunner.worker.publishing.spool import Spool
+
+_log = structlog.get_logger("airunner.worker")
+
+CALL_BYTES: Final = 1024 * 1024
+"""What one call carries at most, but for a single event that is larger."""
+
+_PATIENCE_MS: Final = 1000
+
+
+class Publisher:
+    """Publishes the events of one attempt, in order, each until the server acknowledged it.
+
+    While a call is on its way the next events gather and go together in the next one. An unreachable server
+    is asked again for as long as it takes; one that answers NOT_FOUND ends the attempt: from then on every
+    call raises VisibilityLost, and `lost` is done.
+
+    With memory full the producer has to wait; when the server has then taken nothing for a second, what
+    comes goes to the spool, if there is one, until that has been read up again. So a job whose server is
+    there never touches the disk, and one whose server is away has to wait only when the spool is full too.
+
+    `finish` gives the end of it, and `abandon` closes it in any case.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        batcher: Batcher,
+        *,
+        events: EventsApi,
+        clock: Clock,
+        on_cancel: Callable[[], None],
+        policy: RetryPolicy | None = None,
+        waiting_bytes: int = MEMORY_BYTES,
+        spool: Spool | None = None,
+    ) -> None:
+        self._attempt = attempt
+        self._batcher = batcher
+        self._events = events
+        self._clock = clock
+        self._on_cancel = on_cancel
+        self._policy = policy or RetryPolicy()
+        self._notes = BatchMetrics(attempt.job)
+        self._next_stored = 1
+        self._stop_gauge = telemetry.events_buffered.follow(lambda: batcher.next_sequence - self._next_stored)
+        self._waiting = UnpublishedEvents(spool, memory_bytes=waiting_bytes)
+        self._timer: Timer | None = None
+        self._timer_at = 0
+        self._sender: asyncio.Task[None] | None = None
+        self._closing = False
+        self._singly = False
+        self._room: asyncio.Future[None] | None = None
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when nothing of this attempt will be accepted any more, or publishing broke down."""
+        batcher.watched = attempt.watched
+        attempt.on_watched = self._apply_watched
+
+    def add(self, data: EventData) -> None:
+        """Take an event that is not output."""
+        self._raise_if_lost()
+        self._take(self._batcher.add(data, self._clock.now()))
+
+    def add_output(self, lines: Sequence[bytes], stream: StreamType) -> Awaitable[None] | None:
+        """Take output; with too much waiting for the server, return what to await before bringing more."""
+        self._raise_if_lost()
+        self._take(self._batcher.add_output(lines, stream, self._clock.now()))
+        return self._until_room() if self._waiting.full else None
+
+    async def finish(self, last: Sequence[EventData] = ()) -> list[Event]:
+        """Take the last events and return those that are still to be reported with the attempt's end.
+
+        What does not fit into one call is published before, so that a small job needs no call of its own.
+        """
+        self._closing = True
+        for data in last:
+            self.add(data)
+        self._take(self._batcher.close(self._clock.now()))
+        self._disarm()
+        while self._sender or self._waiting.size_bytes > CALL_BYTES:
+            self._send()
+            if self._sender:
+                await asyncio.wait({self._sender})
+            self._raise_if_lost()
+        self._raise_if_lost()
+        return self._waiting.all()
+
+    async def abandon(self) -> None:
+        """Publish nothing more, and leave nothing on disk. Harmless after `finish`."""
+        self._closing = True
+        self._disarm()
+        self._stop_gauge()
+        self._attempt.on_watched = None
+        if self._sender:
+            self._sender.cancel()
+            await asyncio.wait({self._sender})
+        self._waiting.close()
+        self.lost.cancel()
+
+    def _take(self, flushes: Sequence[Flush]) -> None:
+        for flush in flushes:
+            for event in flush.events:
+                self._waiting.append(event)
+            self._notes.flushed(flush, self._clock.now())
+        if not self._closing:
+            self._arm()
+            self._send()
+
+    def _arm(self) -> None:
+        """See to it that the Batcher is asked when it has something to say; too early does no harm."""
+        due_at = self._batcher.due_at
+        if due_at is None or (self._timer and self._timer_at <= due_at):
+            return
+        self._disarm()
+        self._timer_at = due_at
+        self._timer = self._clock.call_at(due_at, self._tick)
+
+    def _disarm(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._take(self._batcher.tick(self._clock.now()))
+
+    def _apply_watched(self) -> None:
+        self._batcher.watched = self._attempt.watched
+        # No output is added: the Batcher only sees anew how long what it holds may wait.
+        self._take(self._batcher.add_output((), StreamType.STDOUT, self._clock.now()))
+
+    def _send(self) -> None:
+        if self._waiting and not self._sender and not self.lost.done():
+            name = f"publish {self._attempt.job.job_id}"
+            self._sender = asyncio.create_task(self._publish_waiting(), name=name)
+            self._sender.add_done_callback(self._sent)
+
+    def _sent(self, sender: asyncio.Task[None]) -> None:
+        self._sender = None
+        error = None if sender.cancelled() else sender.exception()
+        if error and not self.lost.done():
+            self.lost.set_exception(error)
+            self.lost.exception()  # it is also raised from the next call; nobody has to look here
+        if not self._closing:
+            self._send()
+        self._make_room()
+
+    async def _publish_waiting(self) -> None:
+        failures = 0
+        while self._waiting and not (self._closing and self._waiting.size_bytes <= CALL_BYTES):
+            call = self._waiting.head(0 if self._singly else CALL_BYTES)
+            began = self._clock.now()
+            try:
+                answer = await self._events.publish_events(self._attempt.task_token, call)
+            except NotFound:
+                raise VisibilityLost from None
+            except SequenceMismatch as mismatch:
+                if not self._resume(mismatch.expected):
+                    failures = await self._pause(failures, mismatch)
+            except (InvalidArgument, MessageTooLarge) as error:
+                if isinstance(call[0].data, Gap):
+                    failures = await self._pause(failures, error)
+                elif len(call) == 1:
+                    self._give_up(call[0], error)
+                self._singly = True
+            except AirunnerError as error:
+                failures = await self._pause(failures, error)
+            else:
+                failures = 0
+                telemetry.publish_latency.record((self._clock.now() - began) / 1000)
+                self._acknowledged(answer)
+
+    def _acknowledged(self, answer: Published) -> None:
+        self._singly = False
+        self._next_stored = answer.next_sequence
+        self._waiting.drop_before(answer.next_sequence)
+        self._make_room()
+        if answer.cancel_requested:
+            self._on_cancel()
+        self._attempt.set_watched(answer.watched)
+
+    def _resume(self, expected: int) -> bool:
+        """Go on where the server is; False if that is where we are.
+
+        What it lacks and we no longer have is lost, and is said to be.
+        """
+        was_first = self._waiting.head(0)[0].sequence
+        self._waiting.drop_before(expected)
+        first = self._waiting.head(0)
+        if first and first[0].sequence > expected:
+            last = first[0].sequence - 1
+            _log.error(
+                "events.lost", job_id=self._attempt.job.job_id, first_sequence=expected, last_sequence=last
+            )
+            reason = "the server no longer has these events"
+            self._waiting.prepend(gap_event(expected, last, first[0].timestamp, reason))
+        return was_first != expected
+
+    def _give_up(self, event: Event, error: AirunnerError) -> None:
+        """Replace an event that the server will never take, so that the job can end."""
+        _log.error(
+            "events.refused", job_id=self._attempt.job.job_id, sequence=event.sequence, error=error.text
+        )
+        reason = "the server refused these events"
+        self._waiting.replace_first(gap_event(event.sequence, event.last_sequence, event.timestamp, reason))
+
+    async def _pause(self, failures: int, error: AirunnerError) -> int:
+        failures += 1
+        telemetry.publish_retries.add(1)
+        _log.warning("publish.failed", job_id=self._attempt.job.job_id, failures=failures, error=error.text)
+        await self._clock.sleep(self._policy.delay(failures))
+        return failures
+
+    async def _until_room(self) -> None:
+        while self._waiting.full and not self.lost.done():
+            if self._room is None:
+                self._room = asyncio.get_running_loop().create_future()
+            if not await wait_until(self._clock, self._clock.now() + _PATIENCE_MS, self._room):
+                self._waiting.spill()
+        self._raise_if_lost()
+
+    def _make_room(self) -> None:
+        room, self._room = self._room, None
+        if room and not room.done():
+            room.set_result(None)
+
+    def _raise_if_lost(self) -> None:
+        if self.lost.done():
+            self.lost.result()

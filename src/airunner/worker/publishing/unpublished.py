@@ -1,0 +1,208 @@
+"""The events of one attempt that the server has not acknowledged yet: the one place where they are kept."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from airunner import telemetry
+from airunner.domain.event import Event, Gap, Output, OutputBatch, ProcessError, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airunner.worker.publishing.spool import Spool
+
+MEMORY_BYTES: Final = 4 * 1024 * 1024
+"""What is kept in memory, but for the block that is on its way to the spool."""
+
+# Small enough to be written or read between two turns of the loop.
+_BLOCK_BYTES: Final = 256 * 1024
+
+# Tags, lengths, stream and timestamp beside the bytes of an output, and the same of an event as a whole.
+_OUTPUT_OVERHEAD: Final = 24
+_EVENT_OVERHEAD: Final = 128
+
+
+class UnpublishedEvents:
+    """Events in the order of their sequences, with an upper estimate of what they take on the wire.
+
+    They stay in memory until that is `full` and `spill` is called. From then on what is appended goes to the
+    spool, a block at a time, and comes back from there as those before it are dropped; when the spool is
+    read up, memory is used again. An event is always kept: one that the spool cannot take stays in memory,
+    where all is `full` again.
+    """
+
+    def __init__(
+        self,
+        spool: Spool | None = None,
+        *,
+        memory_bytes: int = MEMORY_BYTES,
+        block_bytes: int = _BLOCK_BYTES,
+    ) -> None:
+        self._spool = spool
+        self._memory_bytes = memory_bytes
+        self._block_bytes = block_bytes
+        # In order: the first ones, then those of the spool, then the block that gathers for it.
+        self._first = _Row()
+        self._gathered = _Row()
+        self._spilling = False
+        self._refused = False
+
+    def __len__(self) -> int:
+        """Return how many there are; a batch is one."""
+        return len(self._first.events) + len(self._gathered.events) + (len(self._spool) if self._spool else 0)
+
+    def __bool__(self) -> bool:
+        """Tell whether there are any."""
+        return bool(self._first.events or self._gathered.events or self._spool)
+
+    @property
+    def size_bytes(self) -> int:
+        """What all of them take on the wire."""
+        return self._first.size + self._gathered.size + (self._spool.wire_bytes if self._spool else 0)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more should be appended for now."""
+        if self._spilling:
+            return self._gathered.size >= self._block_bytes
+        return self._first.size > self._memory_bytes
+
+    def append(self, event: Event) -> None:
+        """Keep the next event."""
+        if not self._spilling:
+            self._first.append(event)
+            return
+        self._gathered.append(event)
+        if not self._refused:
+            self._write_block()
+
+    def spill(self) -> None:
+        """Let the spool take what is appended from now on; try again what it refused before."""
+        if self._spool is not None:
+            self._spilling = True
+            self._write_block()
+
+    def head(self, max_bytes: int) -> list[Event]:
+        """Return the first events that fit together, one at least; they stay here."""
+        self._bring_back(max_bytes)
+        taken: list[Event] = []
+        for event, size in self._first.events:
+            max_bytes -= size
+            if taken and max_bytes < 0:
+                break
+            taken.append(event)
+        return taken
+
+    def all(self) -> list[Event]:
+        """Return every event; they stay here, in memory."""
+        self._bring_back(math.inf)
+        return [event for row in (self._first, self._gathered) for event, _ in row.events]
+
+    def drop_before(self, sequence: int) -> None:
+        """Forget what is stored: all below `sequence`, be it in the middle of a batch."""
+        while (first := self.head(0)) and first[0].last_sequence < sequence:
+            self._first.popleft()
+        if first and first[0].sequence < sequence:
+            self.replace_first(_tail(first[0], sequence))
+
+    def replace_first(self, event: Event) -> None:
+        """Put an event in the place of the first, which `head` has returned."""
+        self._first.popleft()
+        self.prepend(event)
+
+    def prepend(self, event: Event) -> None:
+        """Keep an event that comes before all others."""
+        self._first.appendleft(event)
+
+    def close(self) -> None:
+        """Remove what is on disk, and forget it. Idempotent."""
+        if self._spool is not None:
+            self._spool.close()
+
+    def _bring_back(self, wanted: float) -> None:
+        """Have so many bytes of the first events in memory, one event at least, if there are as many."""
+        while self._spool and (self._first.size < wanted or not self._first.events):
+            self._first.extend(self._spool.read())
+            self._write_block()
+        if self._spilling and not self._spool and self._fits_memory():
+            self._first.extend(event for event, _ in self._gathered.events)
+            self._gathered = _Row()
+            self._spilling = self._refused = False
+
+    def _fits_memory(self) -> bool:
+        return not self._first.events or self._first.size + self._gathered.size <= self._memory_bytes
+
+    def _write_block(self) -> None:
+        block = self._gathered
+        if self._spool is None or block.size < self._block_bytes:
+            return
+        self._refused = not self._spool.write([event for event, _ in block.events], block.size)
+        if not self._refused:
+            self._gathered = _Row()
+
+
+class _Row:
+    """Events in order with their sizes."""
+
+    __slots__ = ("events", "size")
+
+    def __init__(self) -> None:
+        self.events: deque[tuple[Event, int]] = deque()
+        self.size = 0
+
+    def append(self, event: Event) -> None:
+        size = event_bytes(event)
+        self.events.append((event, size))
+        self.size += size
+
+    def appendleft(self, event: Event) -> None:
+        size = event_bytes(event)
+        self.events.appendleft((event, size))
+        self.size += size
+
+    def extend(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.append(event)
+
+    def popleft(self) -> None:
+        self.size -= self.events.popleft()[1]
+
+
+def event_bytes(event: Event) -> int:
+    """Estimate, from above, what an event takes on the wire."""
+    match event.data:
+        case OutputBatch(outputs=outputs):
+            text = sum(len(output.output) for output in outputs) + _OUTPUT_OVERHEAD * len(outputs)
+        case Output(output=output):
+            text = len(output)
+        case ProcessError(error_message=message) | Gap(reason=message) | Progress(message=message):
+            text = 4 * len(message)
+        case _:
+            text = 0
+    return _EVENT_OVERHEAD + text
+
+
+def gap_event(first: int, last: int, timestamp: int, reason: str) -> Event:
+    """Return the event that stands for events which are lost for good, and count them."""
+    telemetry.events_lost.add(last - first + 1)
+    gap = Gap(first_sequence=first, last_sequence=last, reason=reason)
+    return Event(sequence=first, timestamp=timestamp, data=gap)
+
+
+def _tail(event: Event, sequence: int) -> Event:
+    if isinstance(event.data, Gap):
+        return replace(event, sequence=sequence, data=replace(event.data, first_sequence=sequence))
+    if not isinstance(event.data, OutputBatch):
+        return event
+    batch, skipped = event.data, sequence - event.sequence
+    rest = replace(
+        batch,
+        outputs=batch.outputs[skipped:],
+        timestamps=batch.timestamps[skipped:],
+        start_sequence=sequence,
+    )
+    return replace(event, sequence=sequence, data=rest, timestamp=(*rest.timestamps, event.timestamp)[0])

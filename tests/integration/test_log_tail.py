@@ -1,0 +1,113 @@
+"""The last lines of a job are found without reading all of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+
+import pytest
+
+from airunner.client import AsyncClient, ReleaseRequest
+from airunner.domain.event import Event, Gap, Output, StreamType
+from airunner.domain.job import JobParams
+from airunner.reading.log_lines import LineFilter, LogLine
+from airunner.reading.log_tail import read_last_lines, read_lines
+from airunner.services.composition import Services
+from airunner.stores.memory import MemoryStore
+from airunner.stores.records import EventPage, EventQuery
+from airunner.testing.clock import ManualClock
+from airunner.testing.factories import NOON, make_batch, make_line, make_services
+from tests.support.serving import serve
+
+ALL = LineFilter().wants
+BATCHES = [make_batch(first, first + 49) for first in range(1, 1000, 50)]
+
+
+class CountingStore(MemoryStore):
+    """Counts the events that were read."""
+
+    read = 0
+
+    async def read_events(self, query: EventQuery) -> EventPage:
+        page = await super().read_events(query)
+        self.read += sum(event.last_sequence - event.first_sequence + 1 for event in page.events)
+        return page
+
+
+@pytest.fixture
+def store() -> CountingStore:
+    return CountingStore(ManualClock())
+
+
+@pytest.fixture
+async def client(store: CountingStore) -> AsyncIterator[AsyncClient]:
+    services: Services = make_services(store, ManualClock())
+    async with services, serve(services) as url, AsyncClient(url) as client:
+        yield client
+
+
+async def attempt(
+    client: AsyncClient, events: Sequence[Event], *, job_id: str = "", last: bool = True
+) -> str:
+    """Publish the events of the next attempt of a job; give it back unless it is the last."""
+    if not job_id:
+        job_id = (await client.enqueue(JobParams(command="make"), queue="builds")).job_id
+    (held,) = await client.dequeue("builds")
+    await client.publish_events(held.task_token, events)
+    if not last:
+        await client.release_job(ReleaseRequest(task_token=held.task_token))
+    return job_id
+
+
+async def last(
+    client: AsyncClient, job_id: str, count: int, wants: Callable[[LogLine], bool] = ALL, attempt: int = 0
+) -> list[tuple[int, bytes]]:
+    found = await read_last_lines(client, await client.get_job(job_id), attempt, count, wants)
+    return [(line.attempt, line.content) for line in found]
+
+
+async def test_the_tail_reads_little(client: AsyncClient, store: CountingStore) -> None:
+    job_id = await attempt(client, BATCHES)
+    assert await last(client, job_id, 3) == [(1, b"line %d\n" % number) for number in (998, 999, 1000)]
+    assert store.read <= 100
+
+
+async def test_the_tail_reads_more_where_lines_are_long(client: AsyncClient, store: CountingStore) -> None:
+    pieces = [
+        Event(sequence=number, timestamp=NOON, data=Output(b"x" if number % 200 else b"x\n"))
+        for number in range(1, 801)
+    ]
+    job_id = await attempt(client, pieces)
+    assert await last(client, job_id, 3) == [(1, b"x" * 200 + b"\n")] * 3
+
+
+async def test_a_wanted_line_that_is_far_back_is_found(client: AsyncClient) -> None:
+    job_id = await attempt(client, BATCHES)
+    found = await last(client, job_id, 2, LineFilter("^line (5|700)$").wants)
+    assert found == [(1, b"line 5\n"), (1, b"line 700\n")]
+    assert await last(client, job_id, 2, LineFilter("nothing").wants) == []
+
+
+async def test_a_single_line_of_the_other_stream_is_in_the_tail(client: AsyncClient) -> None:
+    job_id = await attempt(client, [*BATCHES, make_line(1001, stream=StreamType.STDERR), make_line(1002)])
+    assert await last(client, job_id, 3) == [(1, b"line %d\n" % number) for number in (1000, 1001, 1002)]
+
+
+async def test_the_tail_goes_back_into_earlier_attempts(client: AsyncClient) -> None:
+    job_id = await attempt(client, BATCHES[:2], last=False)
+    await attempt(client, [make_line(1)], job_id=job_id)
+    assert await last(client, job_id, 3) == [(1, b"line 99\n"), (1, b"line 100\n"), (2, b"line 1\n")]
+    assert await last(client, job_id, 3, attempt=2) == [(2, b"line 1\n")]
+    assert await last(client, job_id, 1, attempt=1) == [(1, b"line 100\n")]
+
+
+async def test_all_lines_are_read_and_losses_are_said(
+    client: AsyncClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gap = Event(sequence=2, timestamp=NOON, data=Gap(first_sequence=2, last_sequence=9, reason="disk died"))
+    job_id = await attempt(client, [make_line(1), gap, make_line(10)])
+    async with aclosing(read_lines(client, job_id)) as lines:
+        assert [line.sequence async for line in lines] == [1, 10]
+    assert capsys.readouterr().err == "airunner: events 2 to 9 are lost: disk died\n"
+    await last(client, job_id, 1)
+    assert capsys.readouterr().err == "airunner: events 2 to 9 are lost: disk died\n"
