@@ -37,6 +37,10 @@ events_batches = Counter("airunner.events.batches", "Entries that these events w
 events_published_bytes = Counter("airunner.events.published_bytes", "What these entries take", unit="By")
 streams_active = Gauge("airunner.streams.active", "Open event streams")
 
+connections_refused = Counter(
+    "airunner.connections.refused", "Connections that were refused or ended by a limit", "reason"
+)
+
 dequeues_waiting = Gauge("airunner.dequeues.waiting", "Calls that wait for jobs")
 workers_seen = Gauge("airunner.workers", "Workers that were heard of lately", "health")
 
@@ -75,6 +79,7 @@ SERVER_METRICS: Final[tuple[Instrument, ...]] = (
     events_batches,
     events_published_bytes,
     streams_active,
+    connections_refused,
     dequeues_waiting,
     workers_seen,
     store_commits,
