@@ -1,13 +1,18 @@
-"""Structured logs on standard error."""
+"""Structured logs on standard error. Logging never raises: what cannot be written is dropped and counted."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from typing import Any
 
 import structlog
 
+from airunner.telemetry.instruments import Counter
+
 _log = structlog.get_logger("airunner.telemetry")
+
+logs_dropped = Counter("airunner.logs.dropped", "Log lines that could not be written")
 
 
 def set_up_logs(level: str, style: str = "auto") -> None:
@@ -27,10 +32,30 @@ def set_up_logs(level: str, style: str = "auto") -> None:
             structlog.processors.format_exc_info,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        wrapper_class=_never_raising(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def _never_raising(level: int) -> type[structlog.typing.FilteringBoundLogger]:
+    """Return a logger of a level and above whose calls always return.
+
+    A disk without room, a pipe that nobody reads, a value that cannot be shown: none of it is the caller's.
+    """
+    base: Any = structlog.make_filtering_bound_logger(level)
+
+    class NeverRaising(base):  # type: ignore[misc]  # structlog makes the class
+        def _proxy_to_logger(
+            self, method_name: str, event: str | None = None, *args: Any, **fields: Any
+        ) -> Any:
+            try:
+                return super()._proxy_to_logger(method_name, event, *args, **fields)
+            except Exception:  # noqa: BLE001  there is nowhere to tell of it but in a number
+                logs_dropped.add(1)
+                return None
+
+    return NeverRaising
 
 
 def forward_warnings(library: str, event: str) -> None:

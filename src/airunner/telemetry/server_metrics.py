@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from airunner.telemetry.instruments import LONG_SECONDS, SECONDS, Counter, Gauge, Histogram, Instrument
+from airunner.telemetry.logs import logs_dropped
 
 queue_depth = Gauge("airunner.queue.depth", "Jobs in a queue, by state", "queue", "state")
 queue_oldest_age = Gauge(
@@ -91,4 +92,5 @@ SERVER_METRICS: Final[tuple[Instrument, ...]] = (
     aws_retries,
     aws_throttles,
     aws_consumed_capacity,
+    logs_dropped,
 )

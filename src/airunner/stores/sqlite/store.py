@@ -132,7 +132,8 @@ class SqliteStore:
 
     async def withdraw(self, demand: Demand) -> None:
         """Make a waiting dequeue answer with nothing."""
-        await self._write(lambda tx: tx.withdrawn.append(demand))
+        if self._writer:
+            await self._writer.withdraw(demand)
 
     async def extend_job(self, key: AttemptKey, visibility_seconds: int, now: int) -> Lifecycle:
         """Give the holder more time."""
