@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
@@ -44,7 +45,7 @@ def test_a_pipe_that_nobody_reads_drops_lines(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_disk_without_room_drops_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    with open("/dev/full", "w", buffering=1, encoding="utf-8") as stream:
+    with Path("/dev/full").open("w", buffering=1, encoding="utf-8") as stream:
         monkeypatch.setattr(sys, "stderr", stream)
         set_up_logs("info", "json")
         before = dropped()
