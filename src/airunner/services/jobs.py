@@ -129,7 +129,7 @@ class JobService:
             noted = bell.rings
             now = self._clock.now()
             life = await self._store.extend_job(_key(token), seconds, now)
-            self._workers.beat(token.job_id, now)
+            self._workers.beat(token.job_id, now, life.visible_until)
             until = min(now + request.wait_seconds * 1000, life.visible_until)
             while True:
                 watched = self._watchers.watched(token.job_id) or life.watched_until > self._clock.now()

@@ -61,6 +61,7 @@ class Maintenance:
 
     async def run_once(self) -> None:
         """One whole pass, in as many bounded steps as it takes."""
+        self._workers.forget_lapsed(self._clock.now())
         busy = True
         while busy:
             upkeep = await self._store.maintain(self._retention, self._clock.now())
