@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -128,9 +129,13 @@ async def check_reading(stack: Stack, client: AsyncClient, accepted: list[str]) 
     assert accepted
     for job_id in accepted:
         assert (await client.get_job(job_id)).job_id == job_id
-    for page in ("healthz", "readyz", "metrics"):
+    for page in ("healthz", "metrics"):
         with urlopen(f"{stack.url}/{page}") as answer:  # noqa: S310  our own server
             assert answer.status == 200
+    with pytest.raises(HTTPError) as unready:
+        urlopen(f"{stack.url}/readyz")  # noqa: S310  same
+    with unready.value as answer:
+        assert (answer.code, b"could not write" in answer.read()) == (503, True)
 
 
 async def check_restart(stack: Stack, accepted: list[str]) -> None:

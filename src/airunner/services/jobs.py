@@ -252,6 +252,8 @@ class JobService:
         job = await self._store.get_job(job_id)
         if not job.state.terminal:
             raise FailedPrecondition("only a job that has ended can be retried")
+        if job.abridged:
+            raise FailedPrecondition("the parameters of this job cannot be read")
         now = self._clock.now()
         copy = NewJob(
             job_id=mint_job_id(now),

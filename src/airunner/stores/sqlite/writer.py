@@ -93,14 +93,14 @@ class GroupCommitWriter:
 
     def __init__(
         self,
-        connect: Callable[[], SqliteConnection],
+        connection: SqliteConnection,
         loop: asyncio.AbstractEventLoop,
         *,
         serve: Served,
         next_wake: Callable[[sqlite3.Connection, Sequence[str]], int | None],
         on_wake: Callable[[int | None], None],
     ) -> None:
-        self._connect = connect
+        self._connection = connection
         self._loop = loop
         self._serve = serve
         self._next_wake = next_wake
@@ -109,6 +109,7 @@ class GroupCommitWriter:
         self._room: WaitingRoom[asyncio.Future[Any]] = WaitingRoom()
         self._thread = threading.Thread(target=self._run, name="airunner-writer", daemon=True)
         self._closed = False
+        self._failure = ("", 0.0)
         self.commits = 0
         self.commit_seconds = 0.0
 
@@ -145,6 +146,11 @@ class GroupCommitWriter:
         """Look again for jobs in every queue that somebody waits for."""
         self._inbox.put(_Entry(lambda tx: tx.wake(self._room.queues), None))
 
+    def last_failure(self, *, within_seconds: float) -> str:
+        """Return why the last commit failed, if it did and that is not longer ago; else nothing."""
+        reason, failed_at = self._failure
+        return reason if reason and time.monotonic() - failed_at <= within_seconds else ""
+
     @property
     def alive(self) -> bool:
         """Whether operations are still taken."""
@@ -160,7 +166,7 @@ class GroupCommitWriter:
         self._thread.join()
 
     def _run(self) -> None:
-        connection = self._connect()
+        connection = self._connection
         try:
             while group := self._next_group():
                 self._survive(connection, group)
@@ -226,9 +232,10 @@ class GroupCommitWriter:
             try:
                 tx, answers = self._attempt(connection, group, withdrawn, guarded=True)
             except Exception as error:  # noqa: BLE001  a commit that fails fails all
-                failure = _explain(error)
-                self._answer([_Reply(entry.answer, error=failure) for entry in group])
+                self._failure = (str(error.__cause__ or error), time.monotonic())
+                self._answer([_Reply(entry.answer, error=_explain(error)) for entry in group])
                 return
+        self._failure = ("", 0.0)
         self._settle(connection, tx, answers)
 
     def _attempt(
