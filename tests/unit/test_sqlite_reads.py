@@ -1,4 +1,4 @@
-"""Reads of the SQLite store: none holds up the look-up of keys, none takes for ever, a damaged file is told."""
+"""Reads of the SQLite store: none holds up the look-up of keys, none takes for ever."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from airunner.domain.errors import DeadlineExceeded, InvalidArgument, Unavailable
+from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, Unavailable
 from airunner.domain.requests import JobQuery
-from airunner.stores.sqlite import SqliteStore
+from airunner.stores.sqlite import SqliteStore, schema
 from airunner.stores.sqlite import store as store_module
 from airunner.stores.sqlite.store import DATABASE
 from airunner.testing.clock import ManualClock
@@ -77,9 +77,9 @@ async def test_a_file_that_cannot_be_opened_fails_the_start(
             raise sqlite3.OperationalError("unable to open database file")
         return original(path, **options)
 
-    original = store_module.connect
+    original = schema.connect
     monkeypatch.setattr(store_module, "connect", connect_once)
-    with pytest.raises(sqlite3.OperationalError):
+    with pytest.raises(FailedPrecondition, match="unable to open"):
         await asyncio.wait_for(store.open(), 30)
     monkeypatch.undo()
     again = SqliteStore(tmp_path, ManualClock())

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         Retention,
         Upkeep,
     )
+    from airunner.stores.sqlite.schema import SqliteConnection
 
 T = TypeVar("T")
 DATABASE = "airunner.db"
@@ -97,7 +98,7 @@ class SqliteStore:
             self._lock = _take_lock(self._directory / _LOCK)
         try:
             _prepare(self._directory, owner=self._owner)
-            connection = connect(self._directory / DATABASE)
+            connection = _connect(self._directory / DATABASE)
         except BaseException:
             self._let_go()
             raise
@@ -320,10 +321,7 @@ def _prepare(directory: Path, *, owner: bool) -> None:
     """
     path = directory / DATABASE
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    try:
-        connection = connect(path)
-    except sqlite3.Error as error:
-        raise FailedPrecondition(f"{path} cannot be used: {error}") from error
+    connection = _connect(path)
     try:
         if not is_current(connection):
             with nullcontext() if owner else _lock_for_a_moment(directory):
@@ -343,3 +341,10 @@ def _lock_for_a_moment(directory: Path) -> Iterator[None]:
         ) from None
     with lock:
         yield
+
+
+def _connect(path: Path) -> SqliteConnection:
+    try:
+        return connect(path)
+    except sqlite3.Error as error:
+        raise FailedPrecondition(f"{path} cannot be used: {error}") from error
