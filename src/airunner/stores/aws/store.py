@@ -17,7 +17,7 @@ from airunner.stores.aws.dead_letters import DeadLetterQueues
 from airunner.stores.aws.enqueue import Enqueuer
 from airunner.stores.aws.event_log import EventLog
 from airunner.stores.aws.hold import Holding
-from airunner.stores.aws.items import text, text_at, update_expression
+from airunner.stores.aws.items import number, text, text_at, update_expression
 from airunner.stores.aws.keys import Keys
 from airunner.stores.aws.layout import queue_key
 from airunner.stores.aws.listing import Listing
@@ -147,10 +147,13 @@ class AwsStore:
 
     async def check(self) -> None:
         """Raise, naming what does not answer."""
+        nobody = {"job_id": text("check#")}
         problems = await self._aws.check(
-            jobs_table=self._layout.jobs_table,
-            events_table=self._layout.events_table,
-            queue_url=self._messages.url(next(iter(self._layout.queues))),
+            tables={
+                self._layout.jobs_table: nobody,
+                self._layout.events_table: {**nobody, "sequence": number(0)},
+            },
+            queue_urls=[self._messages.url(next(iter(self._layout.queues)))],
         )
         if problems:
             raise Unavailable("; ".join(problems))
