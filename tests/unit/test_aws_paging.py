@@ -65,6 +65,14 @@ async def test_after_the_last_page_nothing_is_asked() -> None:
     assert len(numbers.calls) == 3
 
 
+async def test_no_more_pages_than_were_wanted() -> None:
+    numbers = Numbers()
+    pages = Pages(numbers.query, "Query", max_pages=2, TableName="t")
+    assert [page["Items"] async for page in pages] == [[0, 1, 2], []]
+    assert pages.next_position == 6
+    assert numbers.calls == [{"TableName": "t"}, {"TableName": "t", "ExclusiveStartKey": 3}]
+
+
 class Batches(Aws):
     """Notes what batches are made."""
 

@@ -32,26 +32,35 @@ class Pages:
     """
 
     def __init__(
-        self, call: Callable[..., Awaitable[dict[str, Any]]], operation: str, /, **arguments: Any
+        self,
+        call: Callable[..., Awaitable[dict[str, Any]]],
+        operation: str,
+        /,
+        *,
+        max_pages: int | None = None,
+        **arguments: Any,
     ) -> None:
         self._call = call
         self._operation = operation
         self._arguments = arguments
         self._field, self._argument = _POSITIONS[operation]
+        self._pages_left = max_pages
         self._is_over = False
 
     @property
     def next_position(self) -> Any:
-        """Where the next page begins; None before the first page and after the last."""
+        """Where the next page begins; None before the first page and after the last of all."""
         return None if self._is_over else self._arguments.get(self._argument)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> dict[str, Any]:
-        if self._is_over:
+        if self._is_over or self._pages_left == 0:
             raise StopAsyncIteration
         answer = await self._call(self._operation, **self._arguments)
+        if self._pages_left is not None:
+            self._pages_left -= 1
         position = answer.get(self._field)
         self._arguments = {**self._arguments, self._argument: position}
         self._is_over = not position

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from airunner.aws.calls import ConditionFailed, TransactionCancelled
+from airunner.aws.sqs import MAX_SEND_DELAY_SECONDS
 from airunner.domain.answers import Enqueued
 from airunner.domain.errors import (
     AirunnerError,
@@ -26,7 +27,7 @@ from airunner.stores.aws.items import (
     update_expression,
 )
 from airunner.stores.aws.layout import queue_key, sentinel_key
-from airunner.stores.aws.wakeups import MAX_SEND_DELAY_SECONDS, Wake
+from airunner.stores.aws.wakeups import Wake
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence

@@ -120,7 +120,7 @@ class AwsStore:
             claimer=claimer,
             rows=rows,
             # Polls go by the real clock, whatever jobs go by.
-            patience=SystemClock(),
+            real_clock=SystemClock(),
             short_poll_seconds=short_poll_seconds,
         )
         self._dead_letters = DeadLetterQueues(
@@ -128,7 +128,7 @@ class AwsStore:
             layout,
             rows=rows,
             messages=self._messages,
-            patience=SystemClock(),
+            real_clock=SystemClock(),
             short_poll_seconds=short_poll_seconds,
         )
         self._reconciler = Reconciler(
