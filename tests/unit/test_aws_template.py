@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from botocore.session import get_session
 
-from airunner.stores.aws import layout as definitions
+from airunner.aws.provision import definitions
+from airunner.stores.aws import layout
 from airunner.stores.aws.layout import Layout
 from tests.support.template import PATH, load_template, resources
 
@@ -66,13 +67,13 @@ def test_the_linter_has_nothing_to_say() -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_tables_are_encrypted_expire_and_can_be_recovered(table: str) -> None:
-    properties, wanted = TABLES[table], definitions.jobs_table(Layout())
+    properties, wanted = TABLES[table], layout.jobs_table(Layout())
     encryption = properties["SSESpecification"]
     assert {"Enabled": encryption["SSEEnabled"], "SSEType": encryption["SSEType"]} == wanted[
         "SSESpecification"
     ]
     for name, arguments in (
-        ("TimeToLiveSpecification", definitions.time_to_live("any")),
+        ("TimeToLiveSpecification", definitions.time_to_live("any", layout.TTL_ATTRIBUTE)),
         ("PointInTimeRecoverySpecification", definitions.point_in_time_recovery("any")),
     ):
         assert properties[name] == arguments[name]
@@ -84,7 +85,7 @@ def test_the_bucket_is_that_of_the_layout() -> None:
     (wanted,) = definitions.bucket_encryption()["Rules"]
     assert encryption["ServerSideEncryptionByDefault"] == wanted["ApplyServerSideEncryptionByDefault"]
     assert bucket["PublicAccessBlockConfiguration"] == definitions.public_access_block()
-    (rule,), (expiry,) = bucket["LifecycleConfiguration"]["Rules"], definitions.lifecycle()["Rules"]
+    (rule,), (expiry,) = bucket["LifecycleConfiguration"]["Rules"], layout.lifecycle()
     assert rule == {
         "Id": expiry["ID"],
         "Status": expiry["Status"],
