@@ -130,13 +130,21 @@ class Monitor:
         now = self._connection.clock.now()
         self._failures += 1
         self._away_since = self._away_since or now
-        pause = self._connection.pause(self._failures)
+        pause = self._pause()
         limit = self._options.give_up_seconds
         if pause is None or (limit is not None and now + pause * 1000 >= self._away_since + limit * 1000):
             raise error
         self._tell(ConnectionState.RECONNECTING, error.text)
         if pause:
             await self._connection.clock.sleep(pause)
+
+    def _pause(self) -> float | None:
+        """Return the seconds before the next connection, None to give up; all addresses come first."""
+        rounds, tried = divmod(self._failures, self._connection.address_count)
+        if tried:
+            return 0.0
+        policy = self._connection.policy
+        return None if policy.exhausted(rounds) else policy.delay(rounds)
 
     def _tell(self, state: ConnectionState, reason: str) -> None:
         if state is not self._state and self._options.on_state:
