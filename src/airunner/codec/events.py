@@ -13,9 +13,9 @@ from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError
 
 from airunner.codec import packing
+from airunner.codec.enums import enum_from_pb, to_wire
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import duration_millis, instant, set_duration, set_instant
-from airunner.codec.jobs import enum_from_pb, to_wire
 from airunner.domain import limits
 from airunner.domain.batching import DEFAULT_PLAYBACK_MS
 from airunner.domain.errors import InvalidArgument, NonMonotonicSequence

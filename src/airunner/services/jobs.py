@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from airunner import telemetry
 from airunner.codec.events import admit_order, encode_event
-from airunner.codec.jobs import encode_execution, encode_params, merge_execution
+from airunner.codec.execution import encode_execution, merge_execution
+from airunner.codec.jobs import encode_params
 from airunner.domain import limits
 from airunner.domain.abridging import abridged
 from airunner.domain.answers import DequeuedJob, HeldJob
