@@ -205,7 +205,9 @@ def event_lists(draw: st.DrawFn) -> tuple[Event, ...]:
     return tuple(events)
 
 
-cursors = st.just("") | st.builds(lambda *place: Position(*place).cursor, numbers, sequences)
+cursors = st.just("") | st.builds(
+    lambda attempt, sequence: Position(attempt, sequence).cursor, numbers, sequences
+)
 enqueues = values(
     requests.EnqueueRequest,
     request_id=texts,

@@ -1,4 +1,4 @@
-"""What every call passes before it reaches an endpoint, and its errors on the way out."""
+"""What every call passes on its way to an endpoint, and every error on its way out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 from connectrpc.errors import ConnectError
 
 from airunner.codec.errors import to_connect
-from airunner.domain.errors import AirunnerError, InternalError, PermissionDenied, Unauthenticated
+from airunner.domain.errors import AirunnerError, InternalError
 from airunner.rpc.auth import admit
 
 if TYPE_CHECKING:
@@ -35,10 +35,8 @@ class AuthInterceptor:
 
     async def on_start(self, ctx: Any) -> None:
         """Authenticate and authorise; from here on the caller is known."""
-        try:
+        with _outward(ctx):
             await admit(self._authenticator, ctx.request_headers.get("authorization", ""), ctx.method.name)
-        except (Unauthenticated, PermissionDenied) as error:
-            raise to_connect(error) from None
 
     async def on_end(self, token: None, ctx: Any, error: Exception | None, /) -> None:
         """Nothing is left to do."""
@@ -76,6 +74,7 @@ class ErrorInterceptor:
 
 @contextmanager
 def _outward(ctx: CallContext) -> Iterator[None]:
+    """Raise each error as the wire carries it; one that is not ours is logged, and its text stays here."""
     try:
         yield
     except ConnectError:
