@@ -83,8 +83,8 @@ class CallRules:
     @property
     def headers(self) -> dict[str, str]:
         """What every request says about its sender."""
-        said = {"user-agent": f"airunner/{__version__}"}
-        return {**said, "authorization": f"Bearer {self.api_key}"} if self.api_key else said
+        headers = {"user-agent": f"airunner/{__version__}"}
+        return {**headers, "authorization": f"Bearer {self.api_key}"} if self.api_key else headers
 
 
 class ServiceConnection(Generic[C]):

@@ -197,7 +197,7 @@ def resumed_to_pb() -> pb.ResumeQueueResponse:
 
 
 def workers_to_pb(workers: Sequence[WorkerSeen]) -> pb.ListWorkersResponse:
-    """Return the message of the workers that were heard of."""
+    """Return the message of the workers that were seen lately."""
     message = pb.ListWorkersResponse()
     for seen in workers:
         worker = message.workers.add(
@@ -211,7 +211,7 @@ def workers_to_pb(workers: Sequence[WorkerSeen]) -> pb.ListWorkersResponse:
 
 
 def workers_from_pb(message: pb.ListWorkersResponse) -> list[WorkerSeen]:
-    """Return the workers that were heard of."""
+    """Return the workers that were seen lately."""
     return [
         WorkerSeen(
             worker_id=worker.worker_id,

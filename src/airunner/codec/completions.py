@@ -43,8 +43,8 @@ class CompletionWriter:
 class CompletionReader:
     """Reads the completions of one call.
 
-    Jobs that begin and end together often say the same, but for whose end it is: that is read once, and
-    their results and events are the same objects.
+    Completions of jobs that begin and end together often differ in their job and task token alone: the rest
+    is read once, and their results and events are the same objects.
     """
 
     def __init__(self, now: int) -> None:

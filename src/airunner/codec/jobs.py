@@ -235,7 +235,7 @@ def _process_type_to_pb(process_type: ProcessType) -> Any:
 
 
 _OUTCOMES = {int(outcome): outcome for outcome in Outcome}
-# The parameters that both sides spell alike, and how those are read that need it.
+# The parameters whose names are the same on both sides, and how those are converted that need it.
 _PLAIN_PARAMS = tuple(
     field.name for field in fields(JobParams) if field.init and field.name != "process_type"
 )

@@ -129,19 +129,19 @@ class Event:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place in the events of a job: after this sequence of this attempt."""
+    """A position in the events of a job: after this sequence of this attempt."""
 
     attempt: int
     sequence: int
 
     @property
     def cursor(self) -> str:
-        """The place as a text that is opaque to clients."""
+        """The position as a text that is opaque to clients."""
         return f"{self.attempt:x}-{self.sequence:x}"
 
     @classmethod
     def from_cursor(cls, cursor: str) -> Position:
-        """Return the place of a cursor."""
+        """Return the position of a cursor."""
         match = _CURSOR.fullmatch(cursor)
         if match is None:
             raise InvalidArgument("cursor is not one of ours")
@@ -154,7 +154,7 @@ BEGINNING: Final = Position(0, 0)
 
 @record
 class EncodedEvent:
-    """An event as stores keep it: its place and time beside an opaque payload."""
+    """An event as stores keep it: its position and time beside an opaque payload."""
 
     first_sequence: int
     last_sequence: int

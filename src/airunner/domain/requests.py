@@ -35,7 +35,7 @@ class EnqueueRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DequeueRequest:
-    """A wish for jobs. Zero means the default; wait_seconds None means the default, 0 not to wait."""
+    """A request for jobs. Zero means the default, but of `wait_seconds`: None is its default, 0 no wait."""
 
     queue: str
     more_queues: Sequence[str] = ()
@@ -129,5 +129,5 @@ class Redrive:
     dry_run: bool = False
 
     def wants(self, letter: DeadLetter) -> bool:
-        """Tell whether a message is to be sent back."""
+        """Return whether a message is to be sent back."""
         return not letter.loops and (self.all or letter.reason is DeadLetterReason.JOB_OPEN)

@@ -92,7 +92,7 @@ def mint_key(name: str, scopes: Iterable[str], queues: Iterable[str], now: int) 
 
 
 class Authenticator:
-    """Tells who a call comes from. A key is looked up in the store at most once a second."""
+    """Finds who a call comes from. A key is looked up in the store at most once a second."""
 
     def __init__(self, keys: KeyStore, clock: Clock) -> None:
         self._keys = keys
