@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def job_document(job: Job) -> dict[str, object]:
-    """A job; secrets are masked by the server."""
+    """A job; secrets are masked by the server. An abridged one lacks its large parts, which `get` prints."""
     life = job.life
     return {
         "job_id": job.job_id,
@@ -44,6 +44,7 @@ def job_document(job: Job) -> dict[str, object]:
         "result": _result(job.result) if job.result else None,
         "params_url": job.params_url,
         "result_url": job.result_url,
+        "abridged": job.abridged,
     }
 
 
