@@ -44,7 +44,7 @@ def list_letters(
     groups = _by_reason(page.letters)
     if as_json:
         for reason, letters in groups.items():
-            print_json("dead_letters", {"queue": queue, "reason": reason, **_group_document(letters)})
+            print_json("dead_letters", {"queue": queue, "reason": reason, **_group_to_json(letters)})
     else:
         rows = [
             (_phrase(reason), str(len(letters)), moment(min(entry.sent_at for entry in letters)))
@@ -220,8 +220,8 @@ def _phrase(reason: str) -> str:
     }[reason]
 
 
-def _group_document(letters: Sequence[DeadLetter]) -> dict[str, object]:
-    from airunner.cli.instants import to_iso
+def _group_to_json(letters: Sequence[DeadLetter]) -> dict[str, object]:
+    from airunner.reading.instants import to_iso
 
     sent = [entry.sent_at for entry in letters]
     oldest, newest = to_iso(min(sent)), to_iso(max(sent))
@@ -229,7 +229,7 @@ def _group_document(letters: Sequence[DeadLetter]) -> dict[str, object]:
 
 
 def _print_letters(queue: str, outcome: str, letters: Iterable[DeadLetter]) -> None:
-    from airunner.cli.json_schema import dead_letter_document
+    from airunner.cli.json_schema import dead_letter_to_json
 
     for letter in letters:
-        print_json("dead_letter", {"queue": queue, "outcome": outcome, **dead_letter_document(letter)})
+        print_json("dead_letter", {"queue": queue, "outcome": outcome, **dead_letter_to_json(letter)})
