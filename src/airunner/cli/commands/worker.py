@@ -68,26 +68,28 @@ def worker(
 async def wait_for_server(client: AsyncClient, queue: str) -> None:
     """Return once a server answers and lets us work; say once that we wait, and raise if it refuses us."""
     from airunner.domain.clock import SystemClock
-    from airunner.domain.errors import DeadlineExceeded, InvalidArgument, Unavailable
+    from airunner.domain.errors import AirunnerError, DeadlineExceeded, InvalidArgument, Unavailable
     from airunner.domain.requests import UpdateRequest
     from airunner.domain.retry import RetryPolicy, retry
 
-    away = (Unavailable, DeadlineExceeded)
-    waits = False
-
     async def ask() -> None:
-        nonlocal waits
         try:
             await client.update_job(UpdateRequest(queue=queue, task_token="none"))  # noqa: S106  no token at all
         except InvalidArgument:
             return  # the token was looked at, so the key is right
-        except away as error:
-            if not waits:
-                say(f"waiting for a server: {error.text}")
-            waits = True
-            raise
 
-    await retry(RetryPolicy(), SystemClock(), ask, retryable=lambda error: isinstance(error, away))
+    def on_failure(error: Exception, failures: int) -> None:
+        if failures == 1 and isinstance(error, AirunnerError):
+            say(f"waiting for a server: {error.text}")
+
+    away = (Unavailable, DeadlineExceeded)
+    await retry(
+        RetryPolicy(),
+        SystemClock(),
+        ask,
+        retry_if=lambda error: isinstance(error, away),
+        on_failure=on_failure,
+    )
 
 
 def _work(settings: Settings, *, once: bool) -> None:
