@@ -103,27 +103,27 @@ class LogProof:
 
         `final` is the last event of the job as its result tells it: a log that stops before has a gap.
         """
-        verdicts = {number: seen.verdict(_last_of(final, number)) for number, seen in self._attempts.items()}
-        if final and final.sequence and final.attempt not in verdicts and self._coverage is Coverage.ALL:
+        found = {number: seen.verdict(_last_of(final, number)) for number, seen in self._attempts.items()}
+        if final and final.sequence and final.attempt not in found and self._coverage is Coverage.ALL:
             unseen = _Attempt(number=final.attempt, whole=True)
-            verdicts[final.attempt] = unseen.verdict(final.sequence)
-        return tuple(verdicts[number] for number in sorted(verdicts))
+            found[final.attempt] = unseen.verdict(final.sequence)
+        return tuple(found[number] for number in sorted(found))
 
     def verdict(self, final: Position | None = None) -> LogVerdict:
         """Return the verdict of everything: that of the worst attempt, with all that is missing anywhere."""
-        verdicts = self.attempts(final)
-        if not verdicts:
+        found = self.attempts(final)
+        if not found:
             return self._nothing()
-        worst = min((verdict.kind for verdict in verdicts), key=list(VerdictKind).index)
-        those = [verdict for verdict in verdicts if verdict.kind is worst]
-        events = sum(verdict.events for verdict in verdicts)
+        worst = min((verdict.kind for verdict in found), key=list(VerdictKind).index)
+        those = [verdict for verdict in found if verdict.kind is worst]
+        events = sum(verdict.events for verdict in found)
         if worst is VerdictKind.COMPLETE and len(those) > 1:
             detail = f"{len(those)} attempts, {_counted(events)}, output digests match"
         else:
             detail = "; ".join(verdict.detail for verdict in those)
-        missing = tuple(missed for verdict in verdicts for missed in verdict.missing)
-        only = verdicts[0].attempt if len(verdicts) == 1 else 0
-        return LogVerdict(kind=worst, detail=detail, attempt=only, events=events, missing=missing)
+        missing = tuple(missed for verdict in found for missed in verdict.missing)
+        attempt = found[0].attempt if len(found) == 1 else 0
+        return LogVerdict(kind=worst, detail=detail, attempt=attempt, events=events, missing=missing)
 
     def _begin(self, event: Event) -> _Attempt:
         later = self._coverage is Coverage.SINCE or (self._coverage is Coverage.LATER and not self._attempts)

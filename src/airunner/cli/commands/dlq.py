@@ -66,7 +66,7 @@ def show(
     connection: ConnectionOptions = ANY_SERVER,
     as_json: AsJson = False,
 ) -> None:
-    """Show dead letters of a queue, the begin of their bodies included; they stay where they are."""
+    """Show dead letters of a queue with the first characters of their bodies; they stay where they are."""
     page = with_client(connection, lambda client: client.list_dead_letters(queue, max_messages=max_messages))
     if as_json:
         _print_letters(queue, "", page.letters)
@@ -200,7 +200,7 @@ def _confirmed(question: str) -> bool:
 
 def _report(queue: str, done: str, letters: Sequence[DeadLetter]) -> None:
     count = Counter(_phrase(entry.reason.name.lower()) for entry in letters)
-    parts = ", ".join(f"{number} {words}" for words, number in sorted(count.items()))
+    parts = ", ".join(f"{number} {phrase}" for phrase, number in sorted(count.items()))
     say(f"{len(letters)} dead letters of queue {queue} {done}{f': {parts}' if parts else ''}")
 
 

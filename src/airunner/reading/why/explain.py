@@ -71,9 +71,9 @@ def _waits(facts: JobFacts) -> Explanation:
         return Explanation(JobReason.NO_WORKER, f"It waits because no worker of {queue} was heard of lately.")
     running = f"; {counted(facts.queue.running, 'job', 'jobs')} of it running" if facts.queue else ""
     if waiting := facts.before.waiting:
-        most = "" if facts.before.exact else "at most "
+        bound = "" if facts.before.exact else "at most "
         are = "is" if waiting == 1 else "are"
-        ahead = f"{most}{counted(waiting, 'job', 'jobs')} of {queue} {are} before it"
+        ahead = f"{bound}{counted(waiting, 'job', 'jobs')} of {queue} {are} before it"
         return Explanation(JobReason.BEHIND, f"It waits because {ahead}{running}.")
     return Explanation(
         JobReason.NEXT, f"It is the next of {queue} and waits for a worker to be free{running}."

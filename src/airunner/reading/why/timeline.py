@@ -177,9 +177,9 @@ def _waiting(facts: JobFacts) -> Iterator[TimelineEntry]:
     if facts.paused:
         yield TimelineEntry(at=facts.now, kind=EntryKind.PAUSED, text=f"queue {job.queue} is paused")
     if before.waiting or before.running:
-        most = "" if before.exact else "at most "
+        bound = "" if before.exact else "at most "
         runs = f"; running: {', '.join(before.running)}" if before.running else ""
-        text = f"{most}{counted(before.waiting, 'job', 'jobs')} of queue {job.queue} before it{runs}"
+        text = f"{bound}{counted(before.waiting, 'job', 'jobs')} of queue {job.queue} before it{runs}"
         yield TimelineEntry(at=facts.now, kind=EntryKind.BEHIND, text=text)
 
 
@@ -197,8 +197,8 @@ def _held(facts: JobFacts) -> Iterator[TimelineEntry]:
 
 def _finished(job: Job) -> TimelineEntry:
     result = job.result
-    said = f", {result.outcome.name}" if result and result.outcome in _TELLING else ""
+    outcome = f", {result.outcome.name}" if result and result.outcome in _TELLING else ""
     error = f": {last_line(result.error_message)}" if result and result.error_message else ""
     return TimelineEntry(
-        at=job.life.finished_at, kind=EntryKind.FINISHED, text=f"the job is {job.state.name}{said}{error}"
+        at=job.life.finished_at, kind=EntryKind.FINISHED, text=f"the job is {job.state.name}{outcome}{error}"
     )
