@@ -10,14 +10,20 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 
-from airunner import AsyncClient
-from airunner.domain.answers import DequeuedJob
-from airunner.domain.batching import Batcher
-from airunner.domain.clock import SystemClock
-from airunner.domain.event import ProcessEnd, ProcessStart, StreamType
-from airunner.domain.job import JobResult, Outcome
-from airunner.domain.requests import CompleteRequest, UpdateRequest
+from airunner import (
+    AsyncClient,
+    Batcher,
+    CompleteRequest,
+    DequeuedJob,
+    JobResult,
+    Outcome,
+    ProcessEnd,
+    ProcessStart,
+    StreamType,
+    UpdateRequest,
+)
 
 SERVER = os.environ.get("AIRUNNER_SERVER", "http://127.0.0.1:8080")
 
@@ -36,22 +42,22 @@ async def main(queue: str) -> None:
 
 async def do(client: AsyncClient, dequeued: DequeuedJob) -> None:
     """Run the command, publish what it prints in batches, and complete the job with the last of them."""
-    clock, params = SystemClock(), dequeued.job.params
+    params = dequeued.job.params
     batcher = Batcher(dequeued.job.execution.batching)
     process = await asyncio.create_subprocess_exec(
         params.command, *params.args, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
-    started_at = clock.now()
+    started_at = now_ms()
     flushes = batcher.add(ProcessStart(pid=process.pid, started_at=started_at), started_at)
     assert process.stdout is not None
     async for line in process.stdout:
-        flushes += batcher.add_output([line], StreamType.STDOUT, clock.now())
+        flushes += batcher.add_output([line], StreamType.STDOUT, now_ms())
         while flushes:
             await client.publish_events(dequeued.task_token, flushes.pop(0).events)
     exit_code = await process.wait()
-    duration = clock.now() - started_at
+    duration = now_ms() - started_at
     flushes = batcher.add(
-        ProcessEnd(pid=process.pid, exit_code=exit_code, run_duration_ms=duration), clock.now()
+        ProcessEnd(pid=process.pid, exit_code=exit_code, run_duration_ms=duration), now_ms()
     )
     result = JobResult(
         success=exit_code == 0,
@@ -61,6 +67,11 @@ async def do(client: AsyncClient, dequeued: DequeuedJob) -> None:
     )
     events = [event for flush in flushes for event in flush.events]
     await client.complete(CompleteRequest(task_token=dequeued.task_token, result=result, events=events))
+
+
+def now_ms() -> int:
+    """Return the time as events have it: in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 async def keep_alive(client: AsyncClient, dequeued: DequeuedJob) -> None:

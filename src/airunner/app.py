@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.domain.retry import RetryPolicy
     from airunner.handlers.registry import Registry
-    from airunner.local.emulator import EmulatorProcess
     from airunner.server.run import Server
     from airunner.services.composition import Services
     from airunner.stores.base import JobStore
@@ -247,13 +246,6 @@ async def provision_aws(
 
         layout = replace(Layout.of(settings.store), deletion_protection=deletion_protection)
         return await provision(aws, layout, clock, dry_run=dry_run)
-
-
-def build_emulator() -> EmulatorProcess:
-    """Return an AWS on this machine, still to be started."""
-    from airunner.local.emulator import EmulatorProcess
-
-    return EmulatorProcess()
 
 
 def build_signer(settings: Settings) -> TokenSigner:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from airunner.domain.answers import Published
@@ -43,7 +43,7 @@ class Network:
             raise self.lost_answers.popleft()
         return answer
 
-    def stream_events(self, request: StreamRequest) -> AsyncIterator[Event]:
+    def stream_events(self, request: StreamRequest) -> AsyncGenerator[Event, None]:
         return self._services.events.stream_events(request)
 
 
