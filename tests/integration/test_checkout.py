@@ -22,7 +22,7 @@ from airunner.domain.requests import JobQuery
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_request
 from airunner.worker.process.checkout import CheckoutRules, checkout_refusal, checkout_spec
-from airunner.worker.process.checkout_attempt import CheckoutAttempt, time_left
+from airunner.worker.process.command import CommandAttempt, time_left
 from airunner.worker.process.process import ProcessExit, ProcessSpec
 from tests.support.processes import until_gone
 from tests.support.repositories import PATH, GitRepository
@@ -267,19 +267,19 @@ async def test_no_command_begins_when_the_worker_stops_as_the_checkout_ends(
     tmp_path: Path, repository: GitRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository.commit(a="x")
-    see_through = CheckoutAttempt._see_through
+    wait = CommandAttempt._wait
 
-    async def cancelled_as_it_ends(self: CheckoutAttempt, *running: Any) -> ProcessExit:
-        seen = await see_through(self, *running)
+    async def cancelled_as_it_ends(self: CommandAttempt, *running: Any) -> ProcessExit:
+        exited = await wait(self, *running)
         task = asyncio.current_task()
         assert task
         task.cancel()
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
         bench.worker.stop()
-        return seen
+        return exited
 
-    monkeypatch.setattr(CheckoutAttempt, "_see_through", cancelled_as_it_ends)
+    monkeypatch.setattr(CommandAttempt, "_wait", cancelled_as_it_ends)
     async with working(tmp_path, checkout=FILES) as bench:
         job_id = await bench.submit("touch", str(tmp_path / "ran"), repository_url=repository.url)
         await bench.work

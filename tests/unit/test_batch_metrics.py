@@ -22,7 +22,7 @@ from airunner.queues.base import Delivery
 from airunner.testing.clock import ManualClock
 from airunner.testing.factories import make_failure, make_success
 from airunner.worker.attempt import Attempt, JobOutcome
-from airunner.worker.metrics import MeasuredHandler
+from airunner.worker.metrics import AttemptMetrics
 from airunner.worker.publishing import batch_metrics as batch_notes
 from airunner.worker.publishing.batch_metrics import BatchMetrics
 from tests.support.scraping import Change
@@ -169,14 +169,14 @@ async def test_attempts_are_counted_by_their_end(
 ) -> None:
     clock = ManualClock()
 
-    async def handle(delivery: Delivery[Attempt]) -> JobOutcome:
+    async def process(delivery: Delivery[Attempt]) -> JobOutcome:
         delivery.lost = lost
         return await _ends(end, clock)
 
-    measured = MeasuredHandler(handle, clock)
+    metrics = AttemptMetrics(process, clock)
     ended, seconds = Change(telemetry.attempts_ended), telemetry.attempt_time.read().total
     delivery = Delivery(body=Attempt(job=JOB, task_token="token"), key=JOB.job_id)
-    (result,) = await asyncio.gather(measured(delivery), return_exceptions=True)
+    (result,) = await asyncio.gather(metrics.process(delivery), return_exceptions=True)
     assert type(result) is type(end)
     assert ended(counted) == 1
     assert telemetry.attempt_time.read().total - seconds == pytest.approx(2)

@@ -45,7 +45,7 @@ class OutputPipe:
         self._rouse()
 
     def has_writer(self) -> bool:
-        """Tell whether a process holds the other end, read to the end or not."""
+        """Return whether a process holds the other end, be it read to the end or not."""
         poll = select.poll()
         poll.register(self._descriptor, 0)
         return not any(event & select.POLLHUP for _, event in poll.poll(0))
