@@ -17,7 +17,7 @@ from airunner.worker.process.checkout import CheckoutRules, checkout_refusal, re
 from airunner.worker.process.command import CommandAttempt
 from airunner.worker.process.process import CANNOT_START, ProcessSpec
 from airunner.worker.publishing.publisher import Publisher
-from airunner.worker.publishing.report import AttemptReport
+from airunner.worker.publishing.report import AttemptReport, through_one_cancellation
 from airunner.worker.publishing.spool import SPOOL_MAX_BYTES, Spool
 from airunner.worker.publishing.spool_folder import SpoolFolder
 from airunner.worker.secrets.forms import secret_values
@@ -134,8 +134,9 @@ class JobRunner:
         try:
             yield folder
         finally:
-            # In a thread: it may hold a large build.
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            # In a thread: it may hold a large build. By now the attempt has ended, and its end stands.
+            removing = asyncio.create_task(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
+            await through_one_cancellation(removing, lambda: None)
 
     def _spec(self, job: Job, folder: str) -> ProcessSpec:
         params = job.params
