@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import trustme
+from structlog.testing import capture_logs
 
 from airunner.domain.errors import AttemptSuperseded, InvalidArgument, Unavailable
 from airunner.domain.event import Output, ProcessStart, StreamType
@@ -308,6 +309,18 @@ async def test_a_worker_that_stops_gives_the_checkout_back_with_its_output(tmp_p
 # Credentials
 
 
+async def test_the_start_of_a_job_is_logged_with_its_repository_but_not_its_credentials(
+    tmp_path: Path,
+) -> None:
+    async with working(tmp_path) as bench:
+        with capture_logs() as logs:
+            log = await bench.do("true", repository_url=f"https://me:{TOKEN}@127.0.0.1:1/some/where.git")
+    assert log.result.outcome is Outcome.FAILURE
+    (start,) = [line for line in logs if line["event"] == "job.start"]
+    assert start["repository"] == "https://********@127.0.0.1:1/some/where.git"
+    assert TOKEN not in str(logs)
+
+
 def git_environment(url: str, **environment: str) -> dict[str, str]:
     command = ProcessSpec(command="true", environment={**PATH, **environment})
     return dict(checkout_spec(JobParams(repository_url=url), command, CheckoutRules()).environment)
@@ -337,13 +350,13 @@ def test_credentials_reach_git_for_their_own_host_only() -> None:
 
 
 def test_a_job_may_bring_a_credential_helper_of_its_own() -> None:
-    own = {
+    configured = {
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": "credential.helper",
         "GIT_CONFIG_VALUE_0": "!echo username=own; echo password=secret; #",
     }
     url = "https://git.example.org/a"
-    assert "username=own\npassword=secret" in filled_in(url, url, **own)
+    assert "username=own\npassword=secret" in filled_in(url, url, **configured)
 
 
 def test_no_other_credential_helper_is_asked(tmp_path: Path) -> None:

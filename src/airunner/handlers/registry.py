@@ -18,7 +18,7 @@ _MARK: Final = "__airunner_handles__"
 def handler(*names: str) -> Callable[[F], F]:
     """Mark a function, sync or async, as the handler of jobs with one of these names.
 
-    It is called with the payload and the context, in whichever order its signature says: the parameter that
+    It is called with the payload and the context, in the order of its signature: the parameter that
     is annotated with Context or called `ctx` gets the context, the other one the payload. Names compare
     case-insensitively.
     """

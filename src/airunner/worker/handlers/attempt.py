@@ -29,7 +29,7 @@ _AIRUNNER: Final = str(Path(__file__).parents[2]) + os.sep
 class HandlerAttempt:
     """Waits for one call of a handler, and turns its end into the outcome of its attempt.
 
-    A handler that is told to stop (its job cancelled, timed out or lost, or the worker shutting down) has the
+    A handler that is stopped (its job cancelled, timed out or lost, or the worker shutting down) has the
     outcome of that, whatever it returns. A thread that goes on regardless keeps this waiting, and its slot
     taken. PermanentFailure ends the job, any other error gives it back to be tried again.
     """

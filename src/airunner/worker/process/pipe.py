@@ -1,4 +1,4 @@
-"""Reading what a process writes, without blocking and without running ahead of who consumes it."""
+"""Reading the output of a process, without blocking and without running ahead of its consumer."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class OutputPipe:
         except BlockingIOError:
             return None if self._allowance is None else b""
         except OSError as error:
-            if error.errno != errno.EIO:  # a terminal's way to say that nobody has it open any more
+            if error.errno != errno.EIO:  # how a terminal reports that nobody has it open any more
                 raise
             chunk = b""
         if self._allowance is not None:

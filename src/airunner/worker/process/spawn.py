@@ -1,7 +1,7 @@
 """Starting one operating system process and holding on to it, on Linux and on any event loop.
 
 Pipes and the exit are watched as plain descriptors of the loop, so neither a child watcher nor SIGCHLD is
-involved, and stock asyncio and uvloop behave alike.
+involved, and stock asyncio and uvloop behave the same.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _launch(
             stdin = subprocess.DEVNULL
             err_read, err_write = ends(os.pipe(), unless_started)
             outputs.append(OutputPipe(err_read, is_stderr=True, clock=clock))
-        popen = subprocess.Popen(  # noqa: S603 - starting what the job says is the purpose
+        popen = subprocess.Popen(  # noqa: S603 - starting the command of a job is the purpose
             (sys.executable, "-I", "-S", _LAUNCHER, str(order), str(report_write), str(os.getpid())),
             stdin=stdin,
             stdout=out_write,
@@ -242,7 +242,7 @@ def _watch_exit(pid: int) -> asyncio.Future[None]:
         notice()
 
     def notice_by_thread() -> None:
-        # Reaped or with its loop closed meanwhile, there is nothing left to tell.
+        # Reaped meanwhile, or its loop closed: nobody waits for it.
         with contextlib.suppress(ChildProcessError, RuntimeError):
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
             loop.call_soon_threadsafe(notice)

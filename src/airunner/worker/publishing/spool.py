@@ -30,7 +30,7 @@ _MAX_BLOCKS: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """Events that were written together. It knows what must be read, be the file damaged or not."""
+    """Events that were written together, and what has to be read back even if the file is damaged."""
 
     offset: int
     length: int
@@ -39,16 +39,16 @@ class _Block:
     first_sequence: int
     last_sequence: int
     timestamp: int
-    """That of the last event, and so none that comes before it."""
+    """That of the last event, so that no Gap runs backwards."""
 
 
 class Spool:
     """Events that do not fit into memory: first in, first out, a block at a time.
 
-    The file is made with the first block and removed with the last; the place of blocks that were read is
+    The file is made with the first block and removed with the last; the space of blocks that were read is
     used again, so it never grows beyond its limit. Nothing is synced to the disk: the spool outlasts the
     server's absence, not its worker. The attempt of a worker that died is begun again under another number,
-    so what it left is evidence only.
+    so a file that it left is only reported.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Spool:
         return self._events
 
     def __bool__(self) -> bool:
-        """Tell whether there are any."""
+        """Return whether there are any."""
         return bool(self._blocks)
 
     @property
@@ -106,7 +106,7 @@ class Spool:
         return True
 
     def read(self) -> list[Event]:
-        """Take the first block out; what cannot be read any more is a Gap."""
+        """Take the first block out; a Gap takes the place of what cannot be read any more."""
         block = self._forget_first()
         content = self._read_at(block.offset, block.length)
         events = self._whole(block, map(decode_event, read_records(io.BytesIO(content))))
