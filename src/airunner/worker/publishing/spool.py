@@ -63,7 +63,6 @@ class Spool:
         self._wire_bytes = 0
         self._file: int | None = None
         self._logged: set[str] = set()
-        self._log = _log.bind(job_id=job_id, attempt=attempt)
 
     def __len__(self) -> int:
         """Return how many events there are; a batch is one."""
@@ -187,6 +186,12 @@ class Spool:
     def _lost(self, first: int, last: int, timestamp: int) -> Event:
         self._log.error("events.lost", first_sequence=first, last_sequence=last)
         return gap_event(first, last, timestamp, "the worker's spool was damaged")
+
+    @property
+    def _log(self) -> structlog.typing.FilteringBoundLogger:
+        # Bound when it is needed: most attempts never use their spool.
+        logger: structlog.typing.FilteringBoundLogger = _log.bind(job_id=self._job_id, attempt=self._attempt)
+        return logger
 
     def _warn_once(self, name: str, **details: object) -> None:
         if name not in self._logged:
