@@ -81,9 +81,20 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
     """Return a worker over a client; its jobs inherit this process's environment but for our own part."""
     from airunner.config import environment_for_jobs
     from airunner.worker.process.checkout import CheckoutRules
+    from airunner.worker.publishing.spool_folder import SpoolFolder
+    from airunner.worker.runner import AttemptEnvironment
     from airunner.worker.worker import Worker, WorkerOptions
 
     worker = settings.worker
+    environment = AttemptEnvironment(
+        base_environment=environment_for_jobs(),
+        work_dir=worker.work_dir,
+        grace_seconds=worker.grace_seconds,
+        redact_names=worker.redact_names,
+        checkout=CheckoutRules(allow_file=worker.git_allow_file, depth=worker.git_depth),
+        spool_folder=SpoolFolder(worker.spool_dir),
+        spool_max_bytes=worker.spool_max_bytes,
+    )
     options = WorkerOptions(
         queues=worker.queues,
         concurrency=worker.concurrency,
@@ -91,15 +102,9 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
         worker_id=worker.worker_id or f"{socket.gethostname()}-{os.getpid()}",
         instance_id=worker.instance_id,
         visibility_timeout_seconds=worker.visibility_timeout_seconds,
-        grace_seconds=worker.grace_seconds,
         drain_seconds=worker.drain_seconds,
         handlers=_load_handlers(worker.handlers) if worker.handlers else None,
-        base_environment=environment_for_jobs(),
-        work_dir=worker.work_dir,
-        redact_names=worker.redact_names,
-        checkout=CheckoutRules(allow_file=worker.git_allow_file, depth=worker.git_depth),
-        spool_dir=worker.spool_dir,
-        spool_max_bytes=worker.spool_max_bytes,
+        environment=environment,
     )
     return Worker(client, client, SystemClock(), options)
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from airunner.domain.answers import Published
-from airunner.domain.batching import Batcher
 from airunner.domain.event import Event, Output
 from airunner.domain.requests import DequeueRequest, StreamRequest
 from airunner.domain.retry import RetryPolicy
@@ -53,14 +52,12 @@ class Bench:
         self.clock = clock
         self.attempt = attempt
         self.network = Network(services)
-        self.batcher = Batcher(attempt.job.execution.batching)
         self.cancelled = asyncio.Event()
         self.publisher = self.new_publisher()
 
     def new_publisher(self, waiting_bytes: int = MEMORY_BYTES, spool: Spool | None = None) -> Publisher:
         self.publisher = Publisher(
             self.attempt,
-            self.batcher,
             events=self.network,
             clock=self.clock,
             on_cancel=self.cancelled.set,

@@ -76,6 +76,7 @@ executions = values(
         adaptive=st.booleans(),
     ),
     heartbeat_interval_seconds=positive,
+    assumed=st.just(False),  # never sent
 )
 overrides = values(
     ExecutionOverride,

@@ -10,6 +10,7 @@ from airunner.codec.enums import enum_from_pb, to_wire
 from airunner.codec.execution import decode_execution, execution_to_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import instant, set_instant
+from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome, ProcessType
 from airunner.domain.lifecycle import Lifecycle
 
@@ -138,8 +139,7 @@ def job_from_pb(message: pb.Job) -> Job:
         job_id=message.job_id,
         queue=message.queue,
         params=params_from_pb(message.job_params),
-        # Most jobs have the same: to look it up costs less than to build it.
-        execution=decode_execution(message.execution_config.SerializeToString()),
+        execution=_execution_of(message),
         created_at=instant(message.created_at, "created_at"),
         request_id=message.request_id,
         principal="",
@@ -225,6 +225,13 @@ def _encode_shared(job: Job) -> bytes:
     return message.SerializeToString()
 
 
+def _execution_of(message: pb.Job) -> ExecutionConfig:
+    if not message.HasField("execution_config"):
+        return _ASSUMED_EXECUTION
+    # Most jobs have the same: to look it up costs less than to build it.
+    return decode_execution(message.execution_config.SerializeToString())
+
+
 def _process_type_from_pb(value: int) -> ProcessType:
     return enum_from_pb(ProcessType, value, "process_type") if value else ProcessType.PIPE
 
@@ -234,6 +241,7 @@ def _process_type_to_pb(process_type: ProcessType) -> Any:
     return pb.PROCESS_TYPE_UNSPECIFIED if process_type is ProcessType.PIPE else pb.PROCESS_TYPE_PTY
 
 
+_ASSUMED_EXECUTION = ExecutionConfig(assumed=True)
 _OUTCOMES = {int(outcome): outcome for outcome in Outcome}
 # The parameters whose names are the same on both sides, and how those are converted that need it.
 _PLAIN_PARAMS = tuple(
