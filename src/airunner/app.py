@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.domain.retry import RetryPolicy
     from airunner.handlers.registry import Registry
-    from airunner.local.emulator import EmulatorProcess
     from airunner.server.run import Server
     from airunner.services.composition import Services
     from airunner.stores.base import JobStore
@@ -82,9 +81,20 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
     """Return a worker over a client; its jobs inherit this process's environment but for our own part."""
     from airunner.config import environment_for_jobs
     from airunner.worker.process.checkout import CheckoutRules
+    from airunner.worker.publishing.spool_folder import SpoolFolder
+    from airunner.worker.runner import AttemptEnvironment
     from airunner.worker.worker import Worker, WorkerOptions
 
     worker = settings.worker
+    environment = AttemptEnvironment(
+        base_environment=environment_for_jobs(),
+        work_dir=worker.work_dir,
+        grace_seconds=worker.grace_seconds,
+        redact_names=worker.redact_names,
+        checkout=CheckoutRules(allow_file=worker.git_allow_file, depth=worker.git_depth),
+        spool_folder=SpoolFolder(worker.spool_dir),
+        spool_max_bytes=worker.spool_max_bytes,
+    )
     options = WorkerOptions(
         queues=worker.queues,
         concurrency=worker.concurrency,
@@ -92,15 +102,9 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
         worker_id=worker.worker_id or f"{socket.gethostname()}-{os.getpid()}",
         instance_id=worker.instance_id,
         visibility_timeout_seconds=worker.visibility_timeout_seconds,
-        grace_seconds=worker.grace_seconds,
         drain_seconds=worker.drain_seconds,
         handlers=_load_handlers(worker.handlers) if worker.handlers else None,
-        base_environment=environment_for_jobs(),
-        work_dir=worker.work_dir,
-        redact_names=worker.redact_names,
-        checkout=CheckoutRules(allow_file=worker.git_allow_file, depth=worker.git_depth),
-        spool_dir=worker.spool_dir,
-        spool_max_bytes=worker.spool_max_bytes,
+        environment=environment,
     )
     return Worker(client, client, SystemClock(), options)
 
@@ -247,13 +251,6 @@ async def provision_aws(
 
         layout = replace(Layout.of(settings.store), deletion_protection=deletion_protection)
         return await provision(aws, resources(layout), clock, dry_run=dry_run)
-
-
-def build_emulator() -> EmulatorProcess:
-    """Return an AWS on this machine, still to be started."""
-    from airunner.local.emulator import EmulatorProcess
-
-    return EmulatorProcess()
 
 
 def build_signer(settings: Settings) -> TokenSigner:

@@ -19,6 +19,8 @@ from tests.acceptance.command_line import LIMIT_SECONDS, CommandLine, environmen
 ROOT = Path(__file__).resolve().parents[2]
 PRINTED = "127.0.0.1:8080"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# A program, and what it prints if it prints anything.
+PROGRAM = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 MARK = "\x1e"
 
 
@@ -47,8 +49,32 @@ class Stack:
         assert done.returncode == 0, (script, done.stdout, done.stderr)
         return done.stdout
 
+    def python(self, program: str) -> str:
+        """Run a program that must succeed and complain of nothing; return what it printed."""
+        done = subprocess.run(
+            [sys.executable, "-c", self.translate(program)],
+            cwd=self.folder,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), program
+        return done.stdout
+
     def translate(self, text: str) -> str:
         return text.replace(PRINTED, self.address)
+
+
+def sdk_programs() -> dict[str, tuple[str, str]]:
+    """Return the programs of the page with the text right below them, by their section and number."""
+    sections = (ROOT / "docs" / "sdk.md").read_text().split("\n## ")[1:]
+    return {
+        f"{section.partition(chr(10))[0]} {number}": found
+        for section in sections
+        for number, found in enumerate(PROGRAM.findall(section), start=1)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -102,16 +128,12 @@ def test_commands_of_the_tour_do_what_the_page_says(stack: Stack) -> None:
 
 def test_the_python_example_prints_what_the_job_printed(stack: Stack) -> None:
     (example,) = blocks("README.md", "python")
-    done = subprocess.run(
-        [sys.executable, "-c", stack.translate(example)],
-        cwd=stack.folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
-    assert (done.stdout, done.stderr) == ("2 b'hello\\n'\n3 b'world\\n'\nCOMPLETED\n", "")
+    assert stack.python(example) == "2 b'hello\\n'\n3 b'world\\n'\nCOMPLETED\n"
+
+
+@pytest.mark.parametrize(("program", "printed"), list(sdk_programs().values()), ids=list(sdk_programs()))
+def test_programs_of_the_sdk_page_print_what_is_below_them(stack: Stack, program: str, printed: str) -> None:
+    assert stack.python(program) == printed
 
 
 def run_in_one_shell(stack: Stack, scripts: list[str]) -> list[str]:

@@ -57,11 +57,19 @@ def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
         ("PrivateTmp", "true"),
         ("RestrictSUIDSGID", "true"),
         ("Restart", "always"),
+        ("OOMPolicy", "continue"),
         ("UMask", "0077"),
     ],
 )
 def test_units_are_hardened_and_restart(unit: Path, key: str, value: str) -> None:
     assert service_of(unit)[key] == value
+
+
+def test_the_page_on_deployment_prints_no_units_but_names_these() -> None:
+    page = (INFRA.parent / "docs" / "deployment.md").read_text()
+    assert re.findall(r"^(?:\[(?:Unit|Service|Install)\]|ExecStart=)", page, re.MULTILINE) == []
+    for unit in UNITS:
+        assert f"(../infra/systemd/{unit.name})" in page
 
 
 def test_jobs_run_as_another_user_than_the_server() -> None:

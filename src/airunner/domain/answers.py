@@ -103,7 +103,7 @@ class DeadLetterReason(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """One such message. `body` is its begin; `body_cut` says that there is more."""
+    """One such message. `body` holds its first characters; `body_cut` says that there are more."""
 
     message_id: str
     reason: DeadLetterReason

@@ -184,21 +184,35 @@ class Job:
     """One job: what was asked, which never changes, and `life`, which does."""
 
     job_id: str
+    """A UUIDv7. Minted by the server at enqueue; never changes."""
     queue: str
+    """The queue that the job was added to. Set by the caller at enqueue; never changes."""
     params: JobParams
+    """What to do. Set by the caller at enqueue; never changes. Secret values are masked for everybody but
+    the worker that dequeues the job."""
     execution: ExecutionConfig
+    """How its worker batches and how often it sends heartbeats: the server's settings, with the caller's
+    override merged in at enqueue. Never changes."""
     created_at: int
+    """The instant of the enqueue, by the server's clock."""
     request_id: str
+    """A UUID chosen by the caller, which makes the enqueue repeatable."""
     principal: str
+    """The name of the API key that enqueued the job, or `anonymous`."""
     life: Lifecycle
+    """The part that changes: state, attempt, visibility, result."""
     retried_from: str = ""
+    """The job of which this one is a copy. Set by RetryJob; empty for any other job."""
     receipt: str = ""
-    """On SQS, of a job that was just claimed: the handle of its message."""
+    """On SQS, of a job that was just claimed: the handle of its message. Set by the store; never leaves the
+    server."""
     params_url: str = ""
-    """Where the encoded parameters can be read directly for a while; only if that was asked for."""
+    """Where the encoded parameters can be read directly for a while. Set by GetJob on request, where the
+    store keeps them apart."""
     result_url: str = ""
+    """The same for the result."""
     abridged: bool = False
-    """Whether large parts of the job were left out."""
+    """Whether large parts were left out. Set by ListJobs; GetJob returns the whole job."""
 
     @property
     def state(self) -> JobState:

@@ -25,26 +25,42 @@ if TYPE_CHECKING:
 
 @record
 class Lifecycle:
-    """The part of a job that changes."""
+    """The part of a job that changes. Instants are Unix milliseconds of the server's clock."""
 
     max_attempts: int
+    """How many tries the job has. Set by enqueue; never changes."""
     due_at: int
+    """No dequeue claims the job before this instant. Set by enqueue, moved by release."""
     updated_at: int
+    """The instant of the last write of this record. Set by every function below that changes something."""
     state: JobState = JobState.SCHEDULED
+    """Where the job stands. Set by claim, release, complete, cancel and expire; a terminal state is final."""
     attempt: int = 0
+    """The number of the current attempt; 0 before the first. Raised by claim alone: none is used twice."""
     handed_back: int = 0
+    """How many attempts cost no try. Raised by a release that says the attempt was never started."""
     visible_until: int = 0
+    """When the current attempt lapses; 0 if nobody holds the job. Set by claim, extend, survive_downtime."""
     visibility_seconds: int = 0
+    """The visibility timeout of the current attempt. Set by claim; extend may replace it."""
     cancel_requested: bool = False
+    """Whether somebody cancelled the job. Set by cancel while the job is open; never unset."""
     worker_id: str = ""
+    """The worker that holds, or held last, the job, as it names itself. Set by claim, emptied by release."""
     instance_id: str = ""
+    """The machine of that worker, as it names it. Set by claim, emptied by release."""
     last_sequence: int = 0
+    """The last stored event of the current attempt. Set to 0 by claim; raised by append and finish."""
     last_error: str = ""
+    """What went wrong in the last attempt that was given back with an error. Set by release."""
     result: JobResult | None = None
+    """How the job ended. Set once, with its terminal state: by its holder, or by the server."""
     completed_by: int = 0
+    """The attempt that completed the job, so that a repetition is known as such; 0 if the server ended it."""
     finished_at: int = 0
+    """The instant of the end; the retention of the job counts from it. Set with `result`."""
     watched_until: int = 0
-    """Where several servers share a store: until when somebody looks at the job, as another one said."""
+    """Until when somebody streams the job on another server. Set by `note_watched` of a shared store."""
 
     @property
     def tries_left(self) -> int:

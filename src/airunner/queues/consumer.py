@@ -1,4 +1,4 @@
-"""The one loop that receives, hands out, extends, settles and drains; see `queues.base` for the rules."""
+"""The one loop that receives, extends, settles and drains; `queues.base` has the rules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import structlog
@@ -14,7 +13,7 @@ import structlog
 from airunner.domain.clock import wait_until
 from airunner.domain.errors import PermanentFailure, VisibilityLost
 from airunner.domain.retry import RetryPolicy
-from airunner.queues.base import Delivery, FastPath, Hold, Source, TryAgain
+from airunner.queues.base import Delivery, Hold, Runner, Source, TryAgain
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
@@ -22,11 +21,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-Handler = Callable[[Delivery[T]], Coroutine[Any, Any, R]]
-
 _log = structlog.get_logger("airunner.consumer")
 
-_MOST_SETTLEMENTS: Final = 100
+_MAX_SETTLEMENTS: Final = 100
 _PROVIDER_POLL_MS: Final = 1_000
 _LAST_MOMENT_MS: Final = 2_000
 
@@ -36,21 +33,23 @@ class ConsumerOptions:
     """How much a consumer takes on, and how it stops."""
 
     concurrency: int | Callable[[], int] = 1
-    """How many handlers at once; a provider is asked each time, so the number may change at run time."""
+    """How many deliveries are processed at once; a function is called each time, so it may change."""
     receivers: int = 1
     """How many receives may be outstanding at once, while there are free slots for them."""
     settlers: int = 1
     """How many reports of finished deliveries may be outstanding at once."""
     max_receive: int = 100
-    """How many deliveries one receive asks for at most."""
+    """The maximum of deliveries that one receive asks for."""
     max_deliveries: int | None = None
-    """After this many the consumer ends by itself."""
+    """The consumer ends by itself after this many."""
     drain_seconds: float = 30.0
-    """How long handlers may go on after `stop` before they are cancelled."""
+    """How long processing may go on after `stop` before it is cancelled."""
     release_seconds: float = 20.0
-    """How long cancelled handlers and the last settlements may take before they are given up."""
+    """How long cancelled processing and the last settlements may take before they are given up."""
     redelivery: RetryPolicy = RetryPolicy(first_seconds=1.0, max_seconds=300.0)
+    """How long a delivery stays invisible after its processing failed, by the number of its attempts."""
     reconnect: RetryPolicy = RetryPolicy()
+    """How long to wait after a `receive` or an `extend` that failed."""
     fatal: tuple[type[Exception], ...] = ()
     """Errors of a receive after which there is no point in going on."""
 
@@ -65,19 +64,17 @@ class Consumer(Generic[T, R]):
     def __init__(
         self,
         source: Source[T, R],
-        handler: Handler[T, R],
+        runner: Runner[T, R],
         *,
         clock: Clock,
         options: ConsumerOptions | None = None,
-        fast_path: FastPath[T, R] | None = None,
     ) -> None:
         self._source = source
-        self._handler = handler
-        self._fast_path = fast_path
+        self._runner = runner
         self._clock = clock
         self._options = options or ConsumerOptions()
-        self._held: dict[Delivery[T], _Held[T, R]] = {}
-        self._finished: deque[tuple[_Held[T, R], R]] = deque()
+        self._held: dict[Delivery[T], _Held[T]] = {}
+        self._finished: deque[tuple[_Held[T], R]] = deque()
         self._background: set[asyncio.Task[Any]] = set()
         self._receiving: set[asyncio.Task[Sequence[Delivery[T]]]] = set()
         self._running = 0
@@ -90,14 +87,14 @@ class Consumer(Generic[T, R]):
 
     @property
     def running(self) -> int:
-        """How many deliveries are being handled."""
+        """How many deliveries are being processed."""
         return self._running
 
     async def run(self) -> None:
         """Work until `stop` or the last of `max_deliveries`, then drain. Call it once.
 
         After a fatal error of the source it drains too, and raises that error. Cancelling this is a stop,
-        cancelling it again a kill; either way it raises only when all is over.
+        cancelling it again a kill; in both cases it raises only when all is over.
         """
         work = asyncio.create_task(self._work())
         try:
@@ -112,7 +109,7 @@ class Consumer(Generic[T, R]):
             raise
 
     def stop(self) -> None:
-        """Receive no more, let handlers finish for `drain_seconds`, cancel and release what is left."""
+        """Receive no more, let processing go on for `drain_seconds`, cancel and release what is left."""
         if self._stopped_at is None:
             self._stopped_at = self._clock.now()
             for receiving in self._receiving:
@@ -120,7 +117,7 @@ class Consumer(Generic[T, R]):
             self._changed()
 
     def kill(self) -> None:
-        """Cancel all handlers at once, settle nothing more, and end."""
+        """Cancel all processing at once, settle nothing more, and end."""
         self._killed = True
         self.stop()
         self._changed()
@@ -164,9 +161,9 @@ class Consumer(Generic[T, R]):
         return not self._ending
 
     def _room(self) -> int:
-        """Tell how many deliveries may be asked for now.
+        """Return how many deliveries may be asked for now.
 
-        A slot is free when its handler has ended; but what waits for its settlement is bounded as well.
+        A slot is free when its processing has ended; but what waits for its settlement is bounded as well.
         """
         options = self._options
         limit = options.concurrency if isinstance(options.concurrency, int) else options.concurrency()
@@ -189,45 +186,27 @@ class Consumer(Generic[T, R]):
         return () if receiving.cancelled() else receiving.result()
 
     def _begin(self, deliveries: Sequence[Delivery[T]]) -> None:
+        if not deliveries:
+            return
         self._received += len(deliveries)
-        fresh: list[_Held[T, R]] = [_Held(delivery) for delivery in deliveries]
-        self._held.update(zip(deliveries, fresh, strict=True))
+        received = [_Held(delivery) for delivery in deliveries]
+        self._held.update(zip(deliveries, received, strict=True))
         if self._stopped_at is None:
             self._running += len(deliveries)
-            if self._fast_path:
-                deliveries = self._fast_path.begin(deliveries, self._finish, self._handle)
-            for delivery in deliveries:
-                self._handle(delivery)
+            self._runner.begin(deliveries, self._finish, self._fail)
         else:
-            for held in fresh:
+            for held in received:
                 self._settle(held, self._source.release(held.delivery, 0, ""))
-        if fresh:
-            # One timer for all that came together; most of them are over when it rings.
-            age_ms = _ms(min(held.delivery.extend_after_seconds for held in fresh))
-            self._clock.call_at(self._clock.now() + age_ms, lambda: self._extend(fresh))
+        # One timer for all that came together; most of them are over when it rings.
+        age_ms = _ms(min(delivery.extend_after_seconds for delivery in deliveries))
+        self._clock.call_at(self._clock.now() + age_ms, lambda: self._extend(received))
 
-    def _handle(self, delivery: Delivery[T]) -> None:
-        held = self._held[delivery]
-        if held.task is None:
-            held.task = asyncio.create_task(self._handler(delivery), name=delivery.key)
-            held.task.add_done_callback(partial(self._handled, held))
-
-    def _finish(self, finished: Sequence[tuple[Delivery[T], R]]) -> None:
-        """Take what a sprint has done; what somebody began to handle meanwhile is theirs."""
-        for delivery, result in finished:
-            held = self._held.get(delivery)
-            if held and held.task is None:
-                self._running -= 1
-                held.settling = True
-                self._finished.append((held, result))
-        self._changed()
-
-    def _extend(self, aged: Iterable[_Held[T, R]]) -> None:
-        for held in aged:
+    def _extend(self, received: Iterable[_Held[T]]) -> None:
+        for held in received:
             if held.delivery in self._held:
                 held.extender = asyncio.create_task(self._keep(held), name=f"extend {held.delivery.key}")
 
-    async def _keep(self, held: _Held[T, R]) -> None:
+    async def _keep(self, held: _Held[T]) -> None:
         failures = 0
         while True:
             try:
@@ -247,19 +226,30 @@ class Consumer(Generic[T, R]):
                     _log.warning("delivery.lost", key=held.delivery.key, attempt=held.delivery.attempt)
                 return
 
-    def _handled(self, held: _Held[T, R], task: asyncio.Task[R]) -> None:
-        """Decide what becomes of a delivery whose handler has ended, in whatever way."""
+    def _finish(self, results: Sequence[tuple[Delivery[T], R]]) -> None:
+        """Settle deliveries whose processing has returned; those that were given up are left out."""
+        for delivery, result in results:
+            held = self._held.get(delivery)
+            if held is None:
+                continue
+            self._running -= 1
+            if delivery.lost:
+                self._forget(held)
+            else:
+                held.settling = True
+                self._finished.append((held, result))
+        self._changed()
+
+    def _fail(self, delivery: Delivery[T], error: BaseException) -> None:
+        """Decide what becomes of a delivery whose processing has raised."""
+        held = self._held.get(delivery)
+        if held is None:
+            return
         self._running -= 1
-        delivery = held.delivery
-        error = None if task.cancelled() else task.exception()
         if delivery.lost or isinstance(error, VisibilityLost):
             self._forget(held)
-        elif task.cancelled():
+        elif isinstance(error, asyncio.CancelledError):
             self._settle(held, self._source.release(delivery, 0, ""))
-        elif error is None:
-            held.settling = True
-            self._finished.append((held, task.result()))
-            self._changed()
         elif isinstance(error, PermanentFailure):
             self._settle(held, self._source.dead_letter(delivery, error))
         else:
@@ -271,7 +261,7 @@ class Consumer(Generic[T, R]):
     async def _settle_finished(self) -> None:
         while True:
             await self._until(lambda: bool(self._finished))
-            count = min(len(self._finished), _MOST_SETTLEMENTS)
+            count = min(len(self._finished), _MAX_SETTLEMENTS)
             together = [self._finished.popleft() for _ in range(count)]
             try:
                 await self._source.ack([(held.delivery, result) for held, result in together])
@@ -281,8 +271,8 @@ class Consumer(Generic[T, R]):
                 for held, _ in together:
                     self._forget(held)
 
-    def _settle(self, held: _Held[T, R], settlement: Coroutine[Any, Any, None]) -> None:
-        """Report one delivery by itself, in a task of its own that no cancelled handler takes along."""
+    def _settle(self, held: _Held[T], settlement: Coroutine[Any, Any, None]) -> None:
+        """Report one delivery by itself, in a task of its own that outlives its processing."""
         held.settling = True
         task = asyncio.create_task(settlement)
         self._background.add(task)
@@ -295,14 +285,14 @@ class Consumer(Generic[T, R]):
 
         task.add_done_callback(settled)
 
-    def _forget(self, held: _Held[T, R]) -> None:
+    def _forget(self, held: _Held[T]) -> None:
         self._held.pop(held.delivery, None)
         if held.extender:
             held.extender.cancel()
         self._changed()
 
     async def _drain(self) -> None:
-        """See the held deliveries off: waiting, then cancelling, then giving up; extending goes on."""
+        """Wait for the held deliveries, then cancel them, then give them up; extending goes on meanwhile."""
         await self._until(lambda: not self._held or self._stopped_at is not None)
         stopped_at = self._clock.now() if self._stopped_at is None else self._stopped_at
         if not await self._until(self._is_over, stopped_at + _ms(self._options.drain_seconds)):
@@ -327,13 +317,9 @@ class Consumer(Generic[T, R]):
         for held in self._held.values():
             self._cancel(held)
 
-    def _cancel(self, held: _Held[T, R]) -> None:
-        if held.task is None and not held.settling:
-            # In a sprint: only its handler can stop it.
-            self._handle(held.delivery)
-        if held.task:
-            # Not at once: a task that has not begun would never see what it is to stop.
-            asyncio.get_running_loop().call_soon(held.task.cancel)
+    def _cancel(self, held: _Held[T]) -> None:
+        if not held.settling:
+            self._runner.cancel(held.delivery)
 
     def _is_over(self) -> bool:
         return self._killed or not self._held
@@ -363,14 +349,13 @@ class Consumer(Generic[T, R]):
             change.set_result(None)
 
 
-class _Held(Generic[T, R]):
-    """A delivery and the tasks that work on it."""
+class _Held(Generic[T]):
+    """A delivery that is not settled yet."""
 
-    __slots__ = ("delivery", "extender", "settling", "task")
+    __slots__ = ("delivery", "extender", "settling")
 
     def __init__(self, delivery: Delivery[T]) -> None:
         self.delivery = delivery
-        self.task: asyncio.Task[R] | None = None
         self.extender: asyncio.Task[None] | None = None
         self.settling = False
 

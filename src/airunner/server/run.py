@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,7 +39,7 @@ class ServeOptions:
 
 
 class Server:
-    """One server. `run` returns after `stop`, or after a signal when `signals` is set."""
+    """One server. `run` returns after `stop`; the second `stop` waits for no open call."""
 
     def __init__(self, services: Services, options: ServeOptions) -> None:
         self._services = services
@@ -48,14 +47,15 @@ class Server:
         self._uvicorn: HttpServer | None = None
         self._stop = asyncio.Event()
 
-    async def run(self, *, signals: bool = True, on_ready: Callable[[str], None] | None = None) -> None:
-        """Serve until stopped: streams and long polls end at once, other calls have their grace."""
+    async def run(self, *, on_ready: Callable[[str], None] | None = None) -> None:
+        """Serve until stopped: streams and long polls end at once, other calls have their grace.
+
+        `on_ready` is given the URL once the server listens.
+        """
         listener = bind(self._options.host, self._options.port)
         async with self._services:
             await self._check_access()
             server = self._uvicorn = HttpServer(self._config())
-            if signals:
-                self._catch_signals()
             # What exists by now stays: the collector need not look at it again and again.
             gc.freeze()
             serving = asyncio.create_task(server.serve([listener]))
@@ -100,11 +100,6 @@ class Server:
             ssl_certfile=self._options.cert_file,
             ssl_keyfile=self._options.key_file,
         )
-
-    def _catch_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
 
     def _announce(self, listener: socket.socket, on_ready: Callable[[str], None] | None) -> None:
         url = url_of(listener, "https" if self._options.cert_file else "http")

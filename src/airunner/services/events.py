@@ -11,7 +11,7 @@ from airunner.domain import limits
 from airunner.domain.answers import Published
 from airunner.domain.batching import unpack
 from airunner.domain.errors import Unavailable
-from airunner.domain.event import EventType, Position
+from airunner.domain.event import EventType, StreamProgress, start_position
 from airunner.domain.job import JobState
 from airunner.services import metrics as counting
 from airunner.services.caller import current_caller
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from airunner.domain.clock import Clock
-    from airunner.domain.event import EncodedEvent, Event
+    from airunner.domain.event import EncodedEvent, Event, Position
     from airunner.domain.requests import StreamRequest
     from airunner.domain.token import TokenSigner
     from airunner.services.notifier import Notifier
@@ -94,17 +94,15 @@ class EventService:
     async def stream_or_idle(self, request: StreamRequest) -> AsyncGenerator[Event | None, None]:
         """Yield single events, and None now and then while nothing happens."""
         start = await self.start_position(request)
-        last_timestamp = 0
+        progress = StreamProgress(start, request.from_timestamp)
         async with aclosing(self.stream_encoded(request, start)) as stored:
             async for encoded in stored:
                 if encoded is None:
                     yield None
                     continue
-                for event in unpack(decode_event(encoded), not_before=last_timestamp):
-                    last_timestamp = max(last_timestamp, event.timestamp)
-                    place = Position(encoded.attempt, event.last_sequence)
-                    if place > start and event.timestamp >= request.from_timestamp:
-                        yield replace(event, cursor=place.cursor)
+                events = unpack(decode_event(encoded), not_before=progress.last_timestamp)
+                for event in progress.take(encoded, events):
+                    yield event
 
     async def stream_encoded(
         self, request: StreamRequest, start: Position | None = None
@@ -131,7 +129,7 @@ class EventService:
                 noted = bell.rings
                 page = await self._store.read_events(query)
                 for event in page.events:
-                    query = replace(query, after=Position(event.attempt, event.last_sequence))
+                    query = replace(query, after=event.position)
                     if event.event_type in wanted:
                         quiet = False
                         yield event
@@ -150,16 +148,11 @@ class EventService:
         raise Unavailable("the server is shutting down")
 
     async def start_position(self, request: StreamRequest) -> Position:
-        """Return the place after which the wanted events begin."""
+        """Return the position after which the wanted events begin."""
         request.validate()
         job_id = limits.check_uuid(request.job_id, "job_id")
-        start = Position.from_cursor(request.cursor) if request.cursor else Position(0, 0)
-        if request.attempt:
-            return max(start, Position(request.attempt, max(0, request.from_sequence - 1)))
-        life = (await self._store.get_job(job_id)).life
-        if request.from_sequence:
-            start = max(start, Position(max(1, life.attempt), request.from_sequence - 1))
-        return start
+        current = 0 if request.attempt else (await self._store.get_job(job_id)).attempt
+        return start_position(request, current)
 
 
 def _wanted(event_filter: frozenset[EventType]) -> frozenset[EventType]:

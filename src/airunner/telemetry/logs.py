@@ -10,7 +10,7 @@ import structlog
 _log = structlog.get_logger("airunner.telemetry")
 
 
-def set_up_logs(gauge: str, style: str = "auto") -> None:
+def set_up_logs(level: str, style: str = "auto") -> None:
     """Write logs to standard error: for people on a terminal, as JSON otherwise."""
     people = style == "console" or (style == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor = (
@@ -27,7 +27,7 @@ def set_up_logs(gauge: str, style: str = "auto") -> None:
             structlog.processors.format_exc_info,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[gauge.upper()]),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )

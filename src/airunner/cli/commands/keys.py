@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from airunner.cli.exit_codes import ExitCode
-from airunner.cli.instants import to_iso
-from airunner.cli.json_schema import key_document
+from airunner.cli.json_schema import key_to_json
 from airunner.cli.options import AsJson, load
 from airunner.cli.printing import print_json, print_table, say
+from airunner.reading.instants import to_iso
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -68,7 +68,7 @@ def create(
     minted = mint_key(name, scope, queues, SystemClock().now())
     asyncio.run(_add(store.load(), minted.key))
     if as_json:
-        print_json("key", {**key_document(minted.key), "key": minted.text})
+        print_json("key", {**key_to_json(minted.key), "key": minted.text})
         return
     print(minted.text)
     say(f"key {minted.key.key_id} of {name} was made; it is not shown again")
@@ -80,7 +80,7 @@ def list_keys(*, store: StoreOptions = DEFAULT_STORE, as_json: AsJson = False) -
     found = asyncio.run(_all(store.load()))
     if as_json:
         for key in found:
-            print_json("key", key_document(key))
+            print_json("key", key_to_json(key))
         return
     rows = [
         (

@@ -53,8 +53,8 @@ class Application:
             with self._one_at_a_time if tables else nullcontext():
                 answer: Iterable[bytes] = self._moto(environ, start_response)
             return answer
-        asked = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
-        self._clock.set_ahead(float(asked["ahead_seconds"]))
+        request = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+        self._clock.set_ahead(float(request["ahead_seconds"]))
         start_response("200 OK", [("Content-Length", "2")])
         return [b"{}"]
 

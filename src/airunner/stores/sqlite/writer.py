@@ -92,7 +92,7 @@ class GroupCommitWriter:
         self._serve = serve
         self._next_wake = next_wake
         self._on_wake = on_wake
-        self._callbacks: queue.SimpleQueue[_Entry[Any] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_Entry[Any] | None] = queue.SimpleQueue()
         self._room: WaitingRoom[asyncio.Future[Any]] = WaitingRoom()
         self._thread = threading.Thread(target=self._run, name="airunner-writer", daemon=True)
         self._closed = False
@@ -115,12 +115,12 @@ class GroupCommitWriter:
         if self._closed:
             answer.set_exception(Unavailable("the store is closed"))
         else:
-            self._callbacks.put(_Entry(operation, answer, demand))
+            self._inbox.put(_Entry(operation, answer, demand))
         return answer
 
     def wake(self) -> None:
         """Look again for jobs in every queue that somebody waits for."""
-        self._callbacks.put(_Entry(lambda tx: tx.wake(self._room.queues), None))
+        self._inbox.put(_Entry(lambda tx: tx.wake(self._room.queues), None))
 
     @property
     def alive(self) -> bool:
@@ -130,7 +130,7 @@ class GroupCommitWriter:
     def refuse(self) -> None:
         """Take no more operations, and let the thread end after those it has. On the loop, like `submit`."""
         self._closed = True
-        self._callbacks.put(None)
+        self._inbox.put(None)
 
     def join(self) -> None:
         """Wait for the thread to end. Blocks. Waiting demands get nothing."""
@@ -152,22 +152,22 @@ class GroupCommitWriter:
             self._loop.call_soon_threadsafe(self._turn_away)
 
     def _turn_away(self) -> None:
-        while not self._callbacks.empty():
-            entry = self._callbacks.get_nowait()
+        while not self._inbox.empty():
+            entry = self._inbox.get_nowait()
             if entry:
                 _deliver([_Reply(entry.answer, error=Unavailable("the store is closed"))])
 
     def _next_group(self) -> list[_Entry[Any]]:
         """Wait for the first operation, then take what else is there. Empty at the end."""
-        first = self._callbacks.get()
+        first = self._inbox.get()
         group = [first] if first else []
         while first and len(group) < _MAX_GROUP:
             try:
-                entry = self._callbacks.get_nowait()
+                entry = self._inbox.get_nowait()
             except queue.Empty:
                 break
             if entry is None:
-                self._callbacks.put(None)
+                self._inbox.put(None)
                 break
             group.append(entry)
         return group
