@@ -247,10 +247,10 @@ async def provision_aws(
     clock = SystemClock()
     async with build_aws(settings, clock) as aws:
         from airunner.aws.provision import provision
-        from airunner.stores.aws.layout import Layout
+        from airunner.stores.aws.layout import Layout, resources
 
         layout = replace(Layout.of(settings.store), deletion_protection=deletion_protection)
-        return await provision(aws, layout, clock, dry_run=dry_run)
+        return await provision(aws, resources(layout), clock, dry_run=dry_run)
 
 
 def build_signer(settings: Settings) -> TokenSigner:

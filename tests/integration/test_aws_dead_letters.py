@@ -19,7 +19,7 @@ from airunner.domain.job import JobParams
 from airunner.domain.requests import Redrive
 from airunner.services.composition import Services
 from airunner.services.queue_metrics import MESSAGES_INTERVAL_MS, QueueMetrics
-from airunner.stores.aws.layout import MAX_RECEIVE_COUNT, Layout, queue_attributes
+from airunner.stores.aws.layout import MAX_RECEIVE_COUNT, Layout, queues
 from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.factories import make_services
@@ -103,7 +103,7 @@ async def test_what_nobody_can_read_ends_there_and_is_told_apart(
     arn = (await site.aws.sqs("GetQueueAttributes", QueueUrl=site.dead_url, AttributeNames=["QueueArn"]))[
         "Attributes"
     ]["QueueArn"]
-    attributes = {"RedrivePolicy": queue_attributes(arn)["RedrivePolicy"]}
+    attributes = {"RedrivePolicy": queues(site.layout)[0].attributes(arn)["RedrivePolicy"]}
     await site.aws.sqs("SetQueueAttributes", QueueUrl=site.url, Attributes=attributes)
     for body in ("no JSON", '{"job_id": "queue#builds"}', '{"job_id": ' + f'"{"x" * 3000}"' + "}"):
         await site.aws.sqs("SendMessage", QueueUrl=site.url, MessageBody=body)

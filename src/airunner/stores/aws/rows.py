@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from airunner.aws.calls import ConditionFailed
+from airunner.aws.paging import read_items
 from airunner.domain.errors import AirunnerError, JobNotFound, Unavailable
 from airunner.domain.job import JobState
 from airunner.stores.aws.items import (
@@ -40,7 +41,6 @@ Change: TypeAlias = "Callable[[Lifecycle], Lifecycle]"
 
 CHECK_AFTER_MS: Final = 60_000
 _RACES: Final = 20
-_ROWS_AT_ONCE: Final = 100
 _MOST_REMEMBERED: Final = 10_000
 
 
@@ -71,13 +71,10 @@ class Rows:
 
     async def read_many(self, keys: Sequence[str], **options: Any) -> dict[str, Item]:
         """Return the items that exist of these keys, consistently unless told otherwise."""
-        found: dict[str, Item] = {}
         options.setdefault("ConsistentRead", True)
-        for start in range(0, len(keys), _ROWS_AT_ONCE):
-            wanted = [{"job_id": text(key)} for key in keys[start : start + _ROWS_AT_ONCE]]
-            for item in await self._aws.batch_get(self._layout.jobs_table, wanted, **options):
-                found[item["job_id"]["S"]] = item
-        return found
+        wanted = [{"job_id": text(key)} for key in keys]
+        items = await read_items(self._aws, self._layout.jobs_table, wanted, **options)
+        return {item["job_id"]["S"]: item for item in items}
 
     async def marks(self, job_ids: Sequence[str], now: int) -> dict[str, Hashable]:
         """Return what others may have changed of jobs, as it was a moment ago."""

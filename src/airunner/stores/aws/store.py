@@ -6,18 +6,21 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import structlog
+
+from airunner import telemetry
 from airunner.domain import lifecycle
 from airunner.domain.answers import PayloadLinks
+from airunner.domain.background import BackgroundTasks
 from airunner.domain.clock import SystemClock
-from airunner.domain.errors import AirunnerError, Unavailable
-from airunner.stores.aws.background_tasks import BackgroundTasks
+from airunner.domain.errors import AirunnerError, Unavailable, error_text
 from airunner.stores.aws.change_stream import EventStream
 from airunner.stores.aws.claim import SKEW_MS, Claimer
 from airunner.stores.aws.dead_letters import DeadLetterQueues
 from airunner.stores.aws.enqueue import Enqueuer
 from airunner.stores.aws.event_log import EventLog
 from airunner.stores.aws.hold import Holding
-from airunner.stores.aws.items import text, text_at, update_expression
+from airunner.stores.aws.items import number, text, text_at, update_expression
 from airunner.stores.aws.keys import Keys
 from airunner.stores.aws.layout import queue_key
 from airunner.stores.aws.listing import Listing
@@ -61,6 +64,8 @@ if TYPE_CHECKING:
         Upkeep,
     )
 
+_log = structlog.get_logger("airunner.aws")
+
 _EVENTS_KEPT_MS = 30 * 24 * 3600 * 1000
 
 
@@ -91,7 +96,7 @@ class AwsStore:
         self._clock = clock
         self._layout = layout
         self._aws = aws
-        self._background_tasks = BackgroundTasks()
+        self._background_tasks = BackgroundTasks(_follow_up_failed)
         self._payloads = Payloads(aws, layout)
         self._rows = rows = Rows(aws, layout, self._payloads)
         self._log = EventLog(aws, layout, ttl_ms=events_kept_ms)
@@ -115,7 +120,7 @@ class AwsStore:
             claimer=claimer,
             rows=rows,
             # Polls go by the real clock, whatever jobs go by.
-            patience=SystemClock(),
+            real_clock=SystemClock(),
             short_poll_seconds=short_poll_seconds,
         )
         self._dead_letters = DeadLetterQueues(
@@ -123,7 +128,7 @@ class AwsStore:
             layout,
             rows=rows,
             messages=self._messages,
-            patience=SystemClock(),
+            real_clock=SystemClock(),
             short_poll_seconds=short_poll_seconds,
         )
         self._reconciler = Reconciler(
@@ -147,10 +152,13 @@ class AwsStore:
 
     async def check(self) -> None:
         """Raise, naming what does not answer."""
+        nobody = {"job_id": text("check#")}
         problems = await self._aws.check(
-            jobs_table=self._layout.jobs_table,
-            events_table=self._layout.events_table,
-            queue_url=self._messages.url(next(iter(self._layout.queues))),
+            tables={
+                self._layout.jobs_table: nobody,
+                self._layout.events_table: {**nobody, "sequence": number(0)},
+            },
+            queue_urls=[self._messages.url(next(iter(self._layout.queues)))],
         )
         if problems:
             raise Unavailable("; ".join(problems))
@@ -295,3 +303,9 @@ class AwsStore:
     async def revoke_key(self, key_id: str, now: int) -> bool:
         """End a key; tell whether it exists."""
         return await self._keys.revoke(key_id, now)
+
+
+def _follow_up_failed(name: str, error: BaseException) -> None:
+    """Count and log what follows an answer and failed; the reconciler makes it good."""
+    telemetry.aws_follow_ups_failed.add(1)
+    _log.warning("aws.follow_up_failed", follow_up=name, error=error_text(error))
