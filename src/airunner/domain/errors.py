@@ -112,3 +112,10 @@ class PermanentFailure(Exception):
 
 class VisibilityLost(Exception):
     """Somebody else holds the delivery now; whatever was done for it must be forgotten."""
+
+
+def error_text(error: BaseException) -> str:
+    """Return what a log says of an error: our own by their sentence, others by their class and message."""
+    if isinstance(error, AirunnerError):
+        return error.text
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

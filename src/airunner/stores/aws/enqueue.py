@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from airunner.aws.calls import Aws, CancellationReason
-    from airunner.stores.aws.background_tasks import BackgroundTasks
+    from airunner.domain.background import BackgroundTasks
     from airunner.stores.aws.drafts import Draft
     from airunner.stores.aws.items import Item
     from airunner.stores.aws.layout import Layout

@@ -6,11 +6,14 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import structlog
+
+from airunner import telemetry
 from airunner.domain import lifecycle
 from airunner.domain.answers import PayloadLinks
+from airunner.domain.background import BackgroundTasks
 from airunner.domain.clock import SystemClock
-from airunner.domain.errors import AirunnerError, Unavailable
-from airunner.stores.aws.background_tasks import BackgroundTasks
+from airunner.domain.errors import AirunnerError, Unavailable, error_text
 from airunner.stores.aws.change_stream import EventStream
 from airunner.stores.aws.claim import SKEW_MS, Claimer
 from airunner.stores.aws.dead_letters import DeadLetterQueues
@@ -61,6 +64,8 @@ if TYPE_CHECKING:
         Upkeep,
     )
 
+_log = structlog.get_logger("airunner.aws")
+
 _EVENTS_KEPT_MS = 30 * 24 * 3600 * 1000
 
 
@@ -91,7 +96,7 @@ class AwsStore:
         self._clock = clock
         self._layout = layout
         self._aws = aws
-        self._background_tasks = BackgroundTasks()
+        self._background_tasks = BackgroundTasks(_follow_up_failed)
         self._payloads = Payloads(aws, layout)
         self._rows = rows = Rows(aws, layout, self._payloads)
         self._log = EventLog(aws, layout, ttl_ms=events_kept_ms)
@@ -295,3 +300,9 @@ class AwsStore:
     async def revoke_key(self, key_id: str, now: int) -> bool:
         """End a key; tell whether it exists."""
         return await self._keys.revoke(key_id, now)
+
+
+def _follow_up_failed(name: str, error: BaseException) -> None:
+    """Count and log what follows an answer and failed; the reconciler makes it good."""
+    telemetry.aws_follow_ups_failed.add(1)
+    _log.warning("aws.follow_up_failed", follow_up=name, error=error_text(error))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airunner.aws.calls import Aws
-    from airunner.stores.aws.background_tasks import BackgroundTasks
+    from airunner.domain.background import BackgroundTasks
     from airunner.stores.aws.layout import Layout
 
 _log = structlog.get_logger("airunner.aws")
