@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import tempfile
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,10 +19,10 @@ from airunner.domain.token import MIN_KEY_BYTES, TokenSigner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from airunner.aws.calls import Aws
+    from airunner.aws.cloudwatch import CloudWatchExporter
     from airunner.aws.provision import Resource
     from airunner.client import AsyncClient
     from airunner.config import Settings
@@ -32,18 +32,21 @@ if TYPE_CHECKING:
     from airunner.local.emulator import EmulatorProcess
     from airunner.server.run import Server
     from airunner.services.composition import Services
+    from airunner.services.periodic import Periodic
     from airunner.stores.base import JobStore
     from airunner.worker.worker import Worker
 
 _DAY_MS = 24 * 3600 * 1000
+_EXPORT_SECONDS = 60.0
 _TOKEN_KEY_FILE = "token.key"  # noqa: S105  the name of a file
 
 
-def build_server(settings: Settings) -> Server:
-    """Return the server that the settings describe."""
+def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server:
+    """Return the server that the settings describe; on demand it sends metrics where these say."""
     from airunner import telemetry
     from airunner.server.asgi import AppOptions
     from airunner.server.run import ServeOptions, Server
+    from airunner.services.queue_metrics import QueueMetrics
 
     options = ServeOptions(
         host=settings.listen.host,
@@ -57,10 +60,15 @@ def build_server(settings: Settings) -> Server:
         key_file=settings.tls.key_file,
         shutdown_grace_seconds=settings.limits.shutdown_grace_seconds,
     )
-    services = build_services(settings, SystemClock())
+    clock = SystemClock()
+    services = build_services(settings, clock)
+    services.add_loop(QueueMetrics(services.jobs, clock, services.admin.dead_letters).periodic())
+    exporter = build_exporter(settings) if exports_metrics else None
+    if exporter:
+        services.add_loop(build_export_loop(exporter, clock))
     telemetry.streams_active.follow(lambda: services.watchers.streams)
     telemetry.dequeues_waiting.follow(lambda: services.dispatcher.waiting)
-    return Server(services, options)
+    return Server(services, options, exporter)
 
 
 def build_client(settings: Settings, *, retry: RetryPolicy | None = None) -> AsyncClient:
@@ -222,10 +230,10 @@ def _build_aws_store(settings: Settings, clock: Clock) -> JobStore:
     return AwsStore(aws, Layout.of(settings.store), clock, events_kept_ms=kept_ms)
 
 
-def build_exporter(settings: Settings) -> AbstractAsyncContextManager[object]:
-    """Return what sends metrics while it is open: to CloudWatch, if the settings name a namespace there."""
+def build_exporter(settings: Settings) -> CloudWatchExporter | None:
+    """Return what sends metrics to CloudWatch, if the settings name a namespace there."""
     if not settings.telemetry.cloudwatch_namespace:
-        return nullcontext()
+        return None
     from airunner import telemetry
 
     clock = SystemClock()
@@ -234,6 +242,19 @@ def build_exporter(settings: Settings) -> AbstractAsyncContextManager[object]:
 
     namespace = settings.telemetry.cloudwatch_namespace
     return CloudWatchExporter(aws, namespace, telemetry.SERVER_METRICS, clock)
+
+
+def build_export_loop(exporter: CloudWatchExporter, clock: Clock) -> Periodic:
+    """Return the loop that sends metrics once a minute."""
+    from airunner.services.periodic import Periodic
+
+    return Periodic(
+        "cloudwatch",
+        exporter.send,
+        clock=clock,
+        interval_seconds=_EXPORT_SECONDS,
+        failure_event="metrics.export_failed",
+    )
 
 
 async def provision_aws(

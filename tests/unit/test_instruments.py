@@ -61,7 +61,16 @@ def test_a_spread_counts_by_the_values_of_its_labels() -> None:
 
 @pytest.mark.parametrize("instrument", ALL, ids=lambda instrument: instrument.name)
 def test_labels_are_few_and_known(instrument: Instrument) -> None:
-    assert set(instrument.labels) <= {"queue", "state", "outcome", "then", "health", "reason", *AWS_LABELS}
+    assert set(instrument.labels) <= {
+        "queue",
+        "state",
+        "outcome",
+        "then",
+        "health",
+        "reason",
+        "loop",
+        *AWS_LABELS,
+    }
 
 
 def test_names_are_unique() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -120,12 +119,12 @@ async def test_it_looks_at_once_and_then_now_and_then(
 
     await services.jobs.enqueue_jobs([make_request("builds")])
     before = clock.waiting
-    running = asyncio.create_task(sampler.run())
+    loop = sampler.periodic()
+    loop.start()
     await until(lambda: clock.waiting > before)
     assert scheduled() == 1
     await services.jobs.enqueue_jobs([make_request("builds")])
     assert scheduled() == 1
     clock.advance(INTERVAL_SECONDS)
     await until(lambda: scheduled() == 2)
-    running.cancel()
-    await asyncio.wait({running})
+    await loop.stop()

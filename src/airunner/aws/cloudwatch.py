@@ -1,21 +1,20 @@
-"""Metrics to CloudWatch: what was counted since the last time, and what is, once a minute.
+"""Metrics to CloudWatch: what was counted since the last time, and what is.
 
 A series is a metric under one set of label values, and each one has its price, so they are bounded. Servers
-share their series: a count adds up over them, a level that each server has is to be summed, and one that all
+share their series: a count adds up over them, a gauge that each server has is to be summed, and one that all
 of them see is to be averaged.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import structlog
 
-from airunner.domain.errors import AirunnerError
+from airunner.domain.errors import error_text
 from airunner.telemetry.instruments import Counter, Gauge, Histogram
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("airunner.cloudwatch")
 
-INTERVAL_SECONDS: Final = 60.0
 DATA_AT_ONCE: Final = 1_000
 MOST_SERIES: Final = 500
 _CLOSE_SECONDS: Final = 4.0
@@ -47,7 +45,7 @@ class _Point:
 
 
 class CloudWatchExporter:
-    """Sends metrics while it is open, and a last time when it is closed. Opens and closes its connection.
+    """Sends metrics on each `send`, and a last time when it is closed. Opens and closes its connection.
 
     What could not be sent goes with the next time. A call whose reply is lost is repeated, so counts may,
     once in a while, be told twice.
@@ -60,27 +58,22 @@ class CloudWatchExporter:
         self._clock = clock
         self._sent: dict[_Key, _Counts] = {}
         self._series: set[_Key] = set()
-        self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         await self._aws.__aenter__()
-        self._task = asyncio.create_task(self._run(), name="cloudwatch")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         try:
-            if self._task:
-                self._task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await self._task
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_CLOSE_SECONDS):
-                    await self._send_or_log()
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self.send()
+        except Exception as error:  # noqa: BLE001  whatever it is, we are leaving
+            _log.warning("metrics.export_failed", error=error_text(error))
         finally:
             await self._aws.__aexit__(None, None, None)
 
     async def send(self) -> None:
-        """Send what there is to say, in as few calls as it takes."""
+        """Send what there is to say, in as few calls as it takes. One call of this at a time."""
         at = datetime.fromtimestamp(self._clock.now() / 1000, UTC)
         points = self._bounded(list(self._points()))
         for start in range(0, len(points), DATA_AT_ONCE):
@@ -88,17 +81,6 @@ class CloudWatchExporter:
             data = [{**point.datum, "Timestamp": at} for point in chunk]
             await self._aws.cloudwatch("PutMetricData", Namespace=self._namespace, MetricData=data)
             self._sent.update((point.key, point.counted) for point in chunk if point.counted)
-
-    async def _run(self) -> None:
-        while True:
-            await self._clock.sleep(INTERVAL_SECONDS)
-            await self._send_or_log()
-
-    async def _send_or_log(self) -> None:
-        try:
-            await self.send()
-        except AirunnerError as error:
-            _log.warning("metrics.export_failed", error=error.text)
 
     def _bounded(self, points: Sequence[_Point]) -> list[_Point]:
         """Leave out series beyond the most there may be; those that were first stay."""

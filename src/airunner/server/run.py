@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,11 @@ from airunner.domain.errors import FailedPrecondition
 from airunner.server.asgi import AppOptions, build_app
 from airunner.server.guard import is_loopback
 from airunner.server.listening import HttpServer, bind, first, http_config, url_of
-from airunner.services.queue_metrics import QueueMetrics
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from airunner.services.composition import Services
@@ -42,16 +43,23 @@ class ServeOptions:
 class Server:
     """One server. `run` returns after `stop`, or after a signal when `signals` is set."""
 
-    def __init__(self, services: Services, options: ServeOptions) -> None:
+    def __init__(
+        self,
+        services: Services,
+        options: ServeOptions,
+        exporter: AbstractAsyncContextManager[object] | None = None,
+    ) -> None:
         self._services = services
         self._options = options
+        # Open around the services, since one of their loops may send with it.
+        self._exporter = exporter or nullcontext()
         self._uvicorn: HttpServer | None = None
         self._stop = asyncio.Event()
 
     async def run(self, *, signals: bool = True, on_ready: Callable[[str], None] | None = None) -> None:
         """Serve until stopped: streams and long polls end at once, other calls have their grace."""
         listener = bind(self._options.host, self._options.port)
-        async with self._services:
+        async with self._exporter, self._services:
             await self._check_access()
             server = self._uvicorn = HttpServer(self._config())
             if signals:
@@ -59,9 +67,6 @@ class Server:
             # What exists by now stays: the collector need not look at it again and again.
             gc.freeze()
             serving = asyncio.create_task(server.serve([listener]))
-            services = self._services
-            sampler = QueueMetrics(services.jobs, services.clock, services.admin.dead_letters)
-            sampling = asyncio.create_task(sampler.run())
             if await first(serving, server.ready.wait()):
                 self._announce(listener, on_ready)
                 await first(serving, self._stop.wait())
@@ -69,8 +74,6 @@ class Server:
             await self._services.stop()
             server.should_exit = True
             await serving
-            sampling.cancel()
-            await asyncio.wait({sampling})
         _log.info("server.stopped")
 
     def stop(self) -> None:

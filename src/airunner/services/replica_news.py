@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
-from airunner.domain.errors import AirunnerError
 from airunner.services.notifier import holder_bell, job_bell
+from airunner.services.periodic import Periodic
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -17,13 +15,14 @@ if TYPE_CHECKING:
     from airunner.services.watchers import Watchers
     from airunner.stores.base import SharedStore
 
-_log = structlog.get_logger("airunner.poller")
-
 _BUSY_SECONDS: Final = 0.5
 _IDLE_SECONDS: Final = 2.0
 _BUSY_FOR_MS: Final = 10_000
 _RENEW_MS: Final = 10_000
 _WATCHED_MS: Final = 25_000
+
+_CHANGES_SECONDS: Final = 0.25
+_CHANGES_AFTER_FAILURE_SECONDS: Final = 30.0
 
 
 class ReplicaNews:
@@ -42,15 +41,15 @@ class ReplicaNews:
         self._renewed: dict[str, int] = {}
         self._changed_at = 0
 
-    async def run(self) -> None:
-        """Go on until cancelled; a look that fails is repeated with the next."""
-        while True:
-            busy = self._clock.now() - self._changed_at < _BUSY_FOR_MS
-            await self._clock.sleep(_BUSY_SECONDS if busy else _IDLE_SECONDS)
-            try:
-                await self.run_once()
-            except AirunnerError as error:
-                _log.warning("poll.failed", error=error.text)
+    def periodic(self) -> Periodic:
+        """Return the loop that looks: often while jobs change, seldom while they do not."""
+        return Periodic(
+            "replica_news",
+            self.run_once,
+            clock=self._clock,
+            interval_seconds=self._interval,
+            failure_event="poll.failed",
+        )
 
     async def run_once(self) -> None:
         """Look once. A job that is new here counts as changed: it may have, before we looked."""
@@ -64,6 +63,10 @@ class ReplicaNews:
                 self._notifier.ring(holder_bell(job_id))
         self._marks = {job_id: marks.get(job_id) for job_id in wanted}
 
+    def _interval(self) -> float:
+        busy = self._clock.now() - self._changed_at < _BUSY_FOR_MS
+        return _BUSY_SECONDS if busy else _IDLE_SECONDS
+
     async def _renew_watched(self) -> None:
         """Let the other servers know what is watched here, for a while each time."""
         now = self._clock.now()
@@ -74,3 +77,32 @@ class ReplicaNews:
         self._renewed = {job_id: self._renewed.get(job_id, now) for job_id in watched} | dict.fromkeys(
             due, now
         )
+
+
+class ChangeFeed:
+    """Rings for jobs that got events on other servers, as soon as the store tells, if anybody listens here.
+
+    ReplicaNews goes on beside it and finds whatever this misses.
+    """
+
+    def __init__(self, store: SharedStore, *, clock: Clock, notifier: Notifier) -> None:
+        self._store = store
+        self._clock = clock
+        self._notifier = notifier
+
+    def periodic(self) -> Periodic:
+        """Return the loop that reads; after a failure it leaves the feed alone for a while."""
+        return Periodic(
+            "change_feed",
+            self.run_once,
+            clock=self._clock,
+            interval_seconds=_CHANGES_SECONDS,
+            failure_event="changes.failed",
+            failure_pause_seconds=_CHANGES_AFTER_FAILURE_SECONDS,
+        )
+
+    async def run_once(self) -> None:
+        """Read once what has changed; while nobody listens this costs nothing."""
+        if self._notifier.heard:
+            for job_id in await self._store.read_changes():
+                self._notifier.ring(job_bell(job_id))

@@ -40,6 +40,10 @@ streams_active = Gauge("airunner.streams.active", "Open event streams")
 dequeues_waiting = Gauge("airunner.dequeues.waiting", "Calls that wait for jobs")
 workers_seen = Gauge("airunner.workers", "Workers that were heard of lately", "health")
 
+loop_last_success_age = Gauge(
+    "airunner.loop.last_success_age", "Time since a background loop last did its work", "loop", unit="s"
+)
+
 store_commits = Counter("airunner.store.commits", "Transactions that were committed")
 store_commit_time = Counter("airunner.store.commit_time", "How long these commits took", unit="s")
 
@@ -77,6 +81,7 @@ SERVER_METRICS: Final[tuple[Instrument, ...]] = (
     streams_active,
     dequeues_waiting,
     workers_seen,
+    loop_last_success_age,
     store_commits,
     store_commit_time,
     aws_calls,

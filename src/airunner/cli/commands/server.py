@@ -15,7 +15,6 @@ from airunner.cli.printing import announce
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
-    from contextlib import AbstractAsyncContextManager
 
     from airunner.config import Settings, TlsSettings
     from airunner.server.run import Server
@@ -60,17 +59,16 @@ def server(
 def serve(settings: Settings) -> None:
     """Run the server that the settings describe."""
     from airunner import telemetry
-    from airunner.app import build_exporter, build_server
+    from airunner.app import build_server
 
     check_certificate(settings.tls)
     telemetry.set_up_logs(settings.log_level, settings.log_format)
     with collected_metrics("airunner-server", telemetry.SERVER_METRICS):
-        run_on_uvloop(_serve(build_server(settings), build_exporter(settings)))
+        run_on_uvloop(_serve(build_server(settings, exports_metrics=True)))
 
 
-async def _serve(server: Server, exporter: AbstractAsyncContextManager[object]) -> None:
-    async with exporter:
-        await server.run(on_ready=lambda url: announce(f"airunner server listening on {url}"))
+async def _serve(server: Server) -> None:
+    await server.run(on_ready=lambda url: announce(f"airunner server listening on {url}"))
 
 
 def check_certificate(tls: TlsSettings) -> None:
