@@ -207,7 +207,7 @@ async def test_a_queue_without_one_says_so(site: Site) -> None:
 
 async def test_messages_are_counted_once_a_minute(site: Site) -> None:
     clock = ManualClock()
-    sampler = QueueMetrics(site.services.jobs, clock, site.services.admin.dead_letters)
+    sampler = QueueMetrics(site.services.jobs, clock, site.services.store.dead_letters)
     await site.enqueue()
     await site.client.enqueue(JobParams(command="true"), queue=QUEUE)
     await site.bury("nonsense")

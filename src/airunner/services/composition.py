@@ -17,13 +17,13 @@ from airunner.services.notifier import Notifier
 from airunner.services.replica_news import ChangeFeed, ReplicaNews
 from airunner.services.watchers import Watchers
 from airunner.services.worker_registry import WorkerRegistry
-from airunner.stores.base import JobStore, SharedStore
 from airunner.stores.records import Retention
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.domain.token import TokenSigner
     from airunner.services.periodic import Periodic
+    from airunner.stores.base import JobStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,18 +66,16 @@ class Services:
             notifier=self.notifier,
             watchers=self.watchers,
             workers=workers,
-            looks_again=not isinstance(store, SharedStore),
+            looks_again=store.shared is None,
         )
         self.admin = AdminService(store)
         self.replica_news = (
-            ReplicaNews(store, clock=clock, notifier=self.notifier, watchers=self.watchers)
-            if isinstance(store, SharedStore)
+            ReplicaNews(store.shared, clock=clock, notifier=self.notifier, watchers=self.watchers)
+            if store.shared
             else None
         )
         self.change_feed = (
-            ChangeFeed(store, clock=clock, notifier=self.notifier)
-            if isinstance(store, SharedStore) and store.capabilities.tells_changes
-            else None
+            ChangeFeed(store.changes, clock=clock, notifier=self.notifier) if store.changes else None
         )
         self.maintenance = Maintenance(
             store=store,

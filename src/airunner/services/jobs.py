@@ -20,7 +20,6 @@ from airunner.domain.token import TaskToken
 from airunner.services import metrics as counting
 from airunner.services.caller import current_caller
 from airunner.services.notifier import holder_bell, job_bell
-from airunner.stores.base import LinkingStore
 from airunner.stores.records import AttemptKey, Completion, Demand, NewJob, Release
 
 if TYPE_CHECKING:
@@ -341,9 +340,10 @@ class JobService:
 
     async def _linked(self, job: Job) -> Job:
         """Return a job with the addresses of its payloads; nothing masks what is read there."""
-        if not isinstance(self._store, LinkingStore):
+        linking = self._store.payload_links
+        if not linking:
             return job
-        links = await self._store.link_payloads(job.job_id, limits.PAYLOAD_URL_SECONDS)
+        links = await linking.link_payloads(job.job_id, limits.PAYLOAD_URL_SECONDS)
         params_url = "" if job.params.may_hold_secrets else links.params_url
         return replace(job, params_url=params_url, result_url=links.result_url)
 

@@ -71,7 +71,7 @@ class QueueMetrics:
         if self._messages and now >= self._count_messages_at:
             # Set before the look: one that fails is not repeated any sooner.
             self._count_messages_at = now + MESSAGES_INTERVAL_MS
-            self._show_messages(await self._messages.count_messages())
+            self._show_messages(await self._messages.count())
 
     def _show_queues(self, queues: Sequence[QueueStats]) -> None:
         self._choose(queues)

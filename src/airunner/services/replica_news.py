@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.services.notifier import Notifier
     from airunner.services.watchers import Watchers
-    from airunner.stores.base import SharedStore
+    from airunner.stores.base import ChangeStream, SharedState
 
 _BUSY_SECONDS: Final = 0.5
 _IDLE_SECONDS: Final = 2.0
@@ -32,8 +32,8 @@ class ReplicaNews:
     server's own calls do rings by itself, at once.
     """
 
-    def __init__(self, store: SharedStore, *, clock: Clock, notifier: Notifier, watchers: Watchers) -> None:
-        self._store = store
+    def __init__(self, shared: SharedState, *, clock: Clock, notifier: Notifier, watchers: Watchers) -> None:
+        self._shared = shared
         self._clock = clock
         self._notifier = notifier
         self._watchers = watchers
@@ -55,7 +55,7 @@ class ReplicaNews:
         """Look once. A job that is new here counts as changed: it may have, before we looked."""
         await self._renew_watched()
         wanted = self._notifier.jobs
-        marks = await self._store.read_marks(wanted) if wanted else {}
+        marks = await self._shared.read_marks(wanted) if wanted else {}
         for job_id in wanted:
             if job_id not in self._marks or self._marks[job_id] != marks.get(job_id):
                 self._changed_at = self._clock.now()
@@ -73,20 +73,20 @@ class ReplicaNews:
         watched = self._watchers.jobs
         due = [job_id for job_id in watched if now - self._renewed.get(job_id, 0) >= _RENEW_MS]
         if due:
-            await self._store.note_watched(due, now + _WATCHED_MS)
+            await self._shared.note_watched(due, now + _WATCHED_MS)
         self._renewed = {job_id: self._renewed.get(job_id, now) for job_id in watched} | dict.fromkeys(
             due, now
         )
 
 
 class ChangeFeed:
-    """Rings for jobs that got events on other servers, as soon as the store tells, if anybody listens here.
+    """Rings for jobs that got events on other servers, as soon as the store tells of them.
 
     ReplicaNews goes on beside it and finds whatever this misses.
     """
 
-    def __init__(self, store: SharedStore, *, clock: Clock, notifier: Notifier) -> None:
-        self._store = store
+    def __init__(self, changes: ChangeStream, *, clock: Clock, notifier: Notifier) -> None:
+        self._changes = changes
         self._clock = clock
         self._notifier = notifier
 
@@ -104,5 +104,5 @@ class ChangeFeed:
     async def run_once(self) -> None:
         """Read once what has changed; while nobody listens this costs nothing."""
         if self._notifier.heard:
-            for job_id in await self._store.read_changes():
+            for job_id in await self._changes.read():
                 self._notifier.ring(job_bell(job_id))

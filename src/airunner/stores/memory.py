@@ -42,6 +42,10 @@ class MemoryStore:
     """Implements JobStore with dictionaries; every method is one step of the event loop."""
 
     capabilities = Capabilities(strict_fifo=True, redelivery_slack_seconds=0, durable=False)
+    payload_links = None
+    dead_letters = None
+    shared = None
+    changes = None
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

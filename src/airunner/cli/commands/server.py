@@ -28,7 +28,7 @@ def server(
         str | None,
         Parameter(help="HOST:PORT to bind; port 0 lets the system choose. Default: 127.0.0.1:8080"),
     ] = None,
-    store: Annotated[str | None, Parameter(help="memory, sqlite or sqs. Default: sqlite")] = None,
+    store: Annotated[str | None, Parameter(help="memory, sqlite or aws. Default: sqlite")] = None,
     data_dir: DataDir = None,
     config_file: ConfigFile = None,
     services: Annotated[str | None, Parameter(help="jobs, events or both. Default: jobs,events")] = None,

@@ -54,6 +54,10 @@ class SqliteStore:
     """
 
     capabilities = Capabilities(strict_fifo=True, redelivery_slack_seconds=0, durable=True)
+    payload_links = None
+    dead_letters = None
+    shared = None
+    changes = None
 
     def __init__(self, directory: Path, clock: Clock, *, owner: bool = True) -> None:
         self._directory = directory
