@@ -16,6 +16,7 @@ from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArg
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import JobState, mint_job_id
 from airunner.domain.lifecycle import held
+from airunner.domain.outcomes import prepare_entries, send_entries, single
 from airunner.domain.token import TaskToken
 from airunner.services import metrics as counting
 from airunner.services.caller import current_caller
@@ -88,19 +89,8 @@ class JobService:
         """Add jobs, each with its own outcome."""
         limits.check_range(len(requests), "jobs", 1, limits.MAX_BATCH_ENTRIES)
         now, principal = self._clock.now(), current_caller.get().principal
-        prepared: list[NewJob | AirunnerError] = []
-        for request in requests:
-            try:
-                prepared.append(self._prepare(request, principal, now))
-            except AirunnerError as error:
-                prepared.append(error)
-        accepted = [job for job in prepared if isinstance(job, NewJob)]
-        stored = iter(
-            await self._store.enqueue_jobs(accepted, max_queued=self._rules.max_queued) if accepted else ()
-        )
-        outcomes = [next(stored) if isinstance(job, NewJob) else job for job in prepared]
-        telemetry.jobs_enqueued.add(sum(map(_is_new, prepared, outcomes)))
-        return outcomes
+        prepared = prepare_entries(requests, lambda request: self._prepare(request, principal, now))
+        return await send_entries(prepared, self._store_new)
 
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
         """Claim jobs; wait for the first ones if there are none."""
@@ -146,14 +136,12 @@ class JobService:
 
     async def complete_jobs(self, requests: Sequence[CompleteRequest]) -> Sequence[JobState | AirunnerError]:
         """End held jobs, each with its own outcome."""
-        prepared: list[Completion | AirunnerError] = []
-        for request in requests:
-            try:
-                request.result.validate()
-                prepared.append(self.prepare_completion(request, _encoded(request.events)))
-            except AirunnerError as error:
-                prepared.append(error)
-        return await self.complete_prepared(prepared)
+
+        def prepare(request: CompleteRequest) -> Completion:
+            request.result.validate()
+            return self.prepare_completion(request, _encoded(request.events))
+
+        return await self.complete_prepared(prepare_entries(requests, prepare))
 
     def prepare_completion(self, request: CompleteRequest, events: Sequence[EncodedEvent]) -> Completion:
         """Check whose end it is. The result was validated, and the events are encoded already."""
@@ -166,22 +154,9 @@ class JobService:
     async def complete_prepared(
         self, prepared: Sequence[Completion | AirunnerError]
     ) -> Sequence[JobState | AirunnerError]:
-        """End held jobs whose completions were checked."""
+        """End held jobs whose completions were checked; one that was refused keeps its error."""
         limits.check_range(len(prepared), "completions", 1, limits.MAX_BATCH_ENTRIES)
-        valid = [entry for entry in prepared if isinstance(entry, Completion)]
-        now = self._clock.now()
-        ended = await self._store.complete_jobs(valid, now) if valid else ()
-        counting.completed(
-            [
-                counting.Completed(outcome, entry.events, self._over(entry.key.job_id))
-                for entry, outcome in zip(valid, ended, strict=True)
-                if not isinstance(outcome, AirunnerError)
-            ],
-            now,
-        )
-        stored = iter(ended)
-        outcomes = [next(stored) if isinstance(entry, Completion) else entry for entry in prepared]
-        return [entry if isinstance(entry, AirunnerError) else entry.state for entry in outcomes]
+        return await send_entries(prepared, self._store_ends)
 
     async def release_job(self, request: ReleaseRequest) -> JobState:
         """Give a held job back."""
@@ -266,11 +241,8 @@ class JobService:
             due_at=now,
             retried_from=job_id,
         )
-        outcome = (await self._store.enqueue_jobs([copy], max_queued=self._rules.max_queued))[0]
-        if isinstance(outcome, AirunnerError):
-            raise outcome
-        telemetry.jobs_enqueued.add(outcome.job_id == copy.job_id)
-        return (await self._store.get_job(outcome.job_id)).masked()
+        enqueued = single(await self._store_new([copy]))
+        return (await self._store.get_job(enqueued.job_id)).masked()
 
     async def list_queues(self) -> Sequence[QueueStats]:
         """Return the queues that were used, by name."""
@@ -309,6 +281,24 @@ class JobService:
             created_at=now,
             due_at=now + delay * 1000,
         )
+
+    async def _store_new(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued | AirunnerError]:
+        outcomes = await self._store.enqueue_jobs(jobs, max_queued=self._rules.max_queued)
+        telemetry.jobs_enqueued.add(sum(map(_is_new, jobs, outcomes)))
+        return outcomes
+
+    async def _store_ends(self, completions: Sequence[Completion]) -> list[JobState | AirunnerError]:
+        now = self._clock.now()
+        outcomes = await self._store.complete_jobs(completions, now)
+        counting.completed(
+            [
+                counting.Completed(outcome, entry.events, self._over(entry.key.job_id))
+                for entry, outcome in zip(completions, outcomes, strict=True)
+                if not isinstance(outcome, AirunnerError)
+            ],
+            now,
+        )
+        return [life if isinstance(life, AirunnerError) else life.state for life in outcomes]
 
     def _demand(self, request: DequeueRequest) -> tuple[Demand, int]:
         limits.check_range(len(request.more_queues), "more_queues", 0, limits.MAX_MORE_QUEUES)
@@ -369,8 +359,8 @@ class JobService:
             raise Unavailable("the server is shutting down")
 
 
-def _is_new(new_job: NewJob | AirunnerError, outcome: Enqueued | AirunnerError) -> bool:
-    return not isinstance(outcome, AirunnerError) and getattr(new_job, "job_id", "") == outcome.job_id
+def _is_new(new_job: NewJob, outcome: Enqueued | AirunnerError) -> bool:
+    return not isinstance(outcome, AirunnerError) and outcome.job_id == new_job.job_id
 
 
 def _key(token: TaskToken) -> AttemptKey:

@@ -47,7 +47,7 @@ async def _run(
     quick_client: AsyncClient, client: AsyncClient, request: EnqueueRequest, options: ViewOptions
 ) -> int:
     from airunner.cli.proof_report import Ending
-    from airunner.client.batch_calls import single
+    from airunner.domain.outcomes import single
 
     job_id = single(await quick_client.enqueue_jobs([request])).job_id
     hint(f"job {job_id}")

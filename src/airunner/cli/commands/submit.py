@@ -33,7 +33,7 @@ def submit(
 
 async def _submit(client: AsyncClient, request: EnqueueRequest, *, wait: bool, as_json: bool) -> int:
     from airunner.cli.json_schema import job_document
-    from airunner.client.batch_calls import single
+    from airunner.domain.outcomes import single
 
     enqueued = single(await client.enqueue_jobs([request]))
     if not as_json:
