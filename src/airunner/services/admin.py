@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airunner.domain import limits
 from airunner.domain.errors import FailedPrecondition
+from airunner.services.call_log import log_key_created, log_key_revoked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,16 +15,29 @@ if TYPE_CHECKING:
     from airunner.domain.answers import DeadLetter, DeadLetterPage, Redriven
     from airunner.domain.requests import Redrive
     from airunner.stores.base import DeadLetters, JobStore
+    from airunner.stores.records import ApiKey
 
 DEFAULT_MESSAGES = 100
 MAX_MESSAGES = 1_000
 
 
 class AdminService:
-    """On a store that has no dead letters, every call says what to do instead."""
+    """API keys and dead letters; where a store has no dead letters, their calls say what to do instead."""
 
     def __init__(self, store: JobStore) -> None:
-        self._available = store.dead_letters
+        self._store = store
+
+    async def create_key(self, key: ApiKey) -> None:
+        """Keep a new API key."""
+        await self._store.add_key(key)
+        log_key_created(key)
+
+    async def revoke_key(self, key_id: str, now: int) -> bool:
+        """End an API key; return whether it exists. A revoked one stays as it is."""
+        found = await self._store.revoke_key(key_id, now)
+        if found:
+            log_key_revoked(key_id)
+        return found
 
     async def list_dead_letters(self, queue: str, *, max_messages: int = 0) -> DeadLetterPage:
         """Look at messages that nobody could do anything with; zero is the default number."""
@@ -44,8 +58,8 @@ class AdminService:
 
     @property
     def _dead_letters(self) -> DeadLetters:
-        if self._available:
-            return self._available
+        if self._store.dead_letters:
+            return self._store.dead_letters
         raise FailedPrecondition(
             "this server's store has no dead-letter queues: see 'airunner list --state failed' for jobs that "
             "failed, and run one again with 'airunner retry JOB'"

@@ -13,7 +13,8 @@ from airunner.domain.batching import unpack
 from airunner.domain.errors import Unavailable
 from airunner.domain.event import EventType, Position
 from airunner.domain.job import JobState
-from airunner.services import metrics as counting
+from airunner.services import metrics
+from airunner.services.call_log import log_replayed
 from airunner.services.caller import current_caller
 from airunner.services.notifier import job_bell
 from airunner.stores.records import AttemptKey, EventQuery
@@ -75,7 +76,7 @@ class EventService:
         key = AttemptKey(token.job_id, token.attempt, token.receipt)
         now = self._clock.now()
         life = await self._store.append_events(key, events, now)
-        counting.published(events)
+        metrics.published(events)
         self._workers.beat(token.job_id, now)
         self._notifier.ring(job_bell(token.job_id))
         return Published(
@@ -126,7 +127,7 @@ class EventService:
             self._watchers.watch(current_caller.get().principal, query.job_id),
             self._notifier.listen(job_bell(query.job_id)) as bell,
         ):
-            quiet = True
+            quiet, replayed = True, False
             while not self._stopping:
                 noted = bell.rings
                 page = await self._store.read_events(query)
@@ -137,6 +138,9 @@ class EventService:
                         yield event
                 if page.full:
                     continue
+                if not replayed:
+                    replayed = True
+                    log_replayed(query.job_id, position, query.after)
                 if not request.follow or _over(page, request.attempt):
                     return
                 if quiet:

@@ -18,13 +18,14 @@ from airunner.domain.job import JobState, mint_job_id
 from airunner.domain.lifecycle import held
 from airunner.domain.outcomes import prepare_entries, send_entries, single
 from airunner.domain.token import TaskToken
-from airunner.services import metrics as counting
+from airunner.services import metrics
+from airunner.services.call_log import log_cancelled, log_enqueued, log_paused, log_retried
 from airunner.services.caller import current_caller
 from airunner.services.notifier import holder_bell, job_bell
 from airunner.stores.records import AttemptKey, Completion, Demand, NewJob, Release
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from airunner.domain.answers import Enqueued, JobPage, QueueStats, WorkerSeen
     from airunner.domain.clock import Clock
@@ -90,7 +91,7 @@ class JobService:
         limits.check_range(len(requests), "jobs", 1, limits.MAX_BATCH_ENTRIES)
         now, principal = self._clock.now(), current_caller.get().principal
         prepared = prepare_entries(requests, lambda request: self._prepare(request, principal, now))
-        return await send_entries(prepared, self._store_new)
+        return await send_entries(prepared, lambda jobs: self._store_new(jobs, log_enqueued))
 
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
         """Claim jobs; wait for the first ones if there are none."""
@@ -99,7 +100,7 @@ class JobService:
         jobs = await self._dispatcher.dequeue(demand, wait_seconds)
         lost = self._workers.took(demand.worker_id, jobs)
         if jobs:
-            counting.dequeued(jobs, lost)
+            metrics.dequeued(jobs, lost)
         return [DequeuedJob(job, self._token(job)) for job in jobs]
 
     def hand_back(self, jobs: Sequence[DequeuedJob]) -> None:
@@ -178,7 +179,7 @@ class JobService:
         )
         now = self._clock.now()
         life = await self._store.release_job(release, now)
-        counting.released(life, events, now)
+        metrics.released(life, events, now)
         self._over(token.job_id)
         return life.state
 
@@ -214,7 +215,8 @@ class JobService:
         job_id = limits.check_uuid(job_id, "job_id")
         now = self._clock.now()
         job = await self._store.cancel_job(job_id, now)
-        counting.ended(job.life, now)
+        if metrics.ended(job.life, now) or not job.state.terminal:
+            log_cancelled(job)
         self._notifier.ring(holder_bell(job_id))
         self._notifier.ring(job_bell(job_id))
         return job.masked()
@@ -241,7 +243,7 @@ class JobService:
             due_at=now,
             retried_from=job_id,
         )
-        enqueued = single(await self._store_new([copy]))
+        enqueued = single(await self._store_new([copy], log_retried))
         return (await self._store.get_job(enqueued.job_id)).masked()
 
     async def list_queues(self) -> Sequence[QueueStats]:
@@ -251,6 +253,7 @@ class JobService:
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
         await self._store.set_paused(limits.check_queue(queue), paused=paused)
+        log_paused(queue, paused=paused)
 
     async def list_workers(self) -> Sequence[WorkerSeen]:
         """Return the workers that were heard of lately."""
@@ -282,17 +285,21 @@ class JobService:
             due_at=now + delay * 1000,
         )
 
-    async def _store_new(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued | AirunnerError]:
+    async def _store_new(
+        self, jobs: Sequence[NewJob], log: Callable[[Sequence[NewJob]], None]
+    ) -> Sequence[Enqueued | AirunnerError]:
         outcomes = await self._store.enqueue_jobs(jobs, max_queued=self._rules.max_queued)
-        telemetry.jobs_enqueued.add(sum(map(_is_new, jobs, outcomes)))
+        added = [job for job, outcome in zip(jobs, outcomes, strict=True) if _is_new(job, outcome)]
+        telemetry.jobs_enqueued.add(len(added))
+        log(added)
         return outcomes
 
     async def _store_ends(self, completions: Sequence[Completion]) -> list[JobState | AirunnerError]:
         now = self._clock.now()
         outcomes = await self._store.complete_jobs(completions, now)
-        counting.completed(
+        metrics.completed(
             [
-                counting.Completed(outcome, entry.events, self._over(entry.key.job_id))
+                metrics.Completed(outcome, entry.events, self._over(entry.key.job_id))
                 for entry, outcome in zip(completions, outcomes, strict=True)
                 if not isinstance(outcome, AirunnerError)
             ],
