@@ -41,7 +41,7 @@ _TOKEN_KEY_FILE = "token.key"  # noqa: S105  the name of a file
 
 
 def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server:
-    """Return the server that the settings describe; on demand it sends metrics where these say."""
+    """Return the server that the settings describe; with `exports_metrics` it also sends to CloudWatch."""
     from airunner import telemetry
     from airunner.server.asgi import AppOptions
     from airunner.server.run import ServeOptions, Server

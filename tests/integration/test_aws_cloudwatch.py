@@ -102,10 +102,10 @@ async def test_counts_are_what_came_since_the_last_time(watch: Watch, jobs: Coun
     assert await watch.told("airunner.jobs", state="lost") == [(1, 1)]
 
 
-async def test_levels_are_what_they_are(emulator: EmulatorProcess, aws_env: str) -> None:
-    level = Gauge("airunner.depth", "Depth", "queue")
-    level.show({("builds",): 7, ("",): 5})
-    watch = Watch(emulator.url, aws_env, level)
+async def test_gauges_are_what_they_are(emulator: EmulatorProcess, aws_env: str) -> None:
+    gauge = Gauge("airunner.depth", "Depth", "queue")
+    gauge.show({("builds",): 7, ("",): 5})
+    watch = Watch(emulator.url, aws_env, gauge)
     async with watch.exporter:
         await watch.exporter.send()
         watch.clock.advance(50)
@@ -114,14 +114,14 @@ async def test_levels_are_what_they_are(emulator: EmulatorProcess, aws_env: str)
 
 
 async def test_histograms_tell_the_bounds_of_their_values(emulator: EmulatorProcess, aws_env: str) -> None:
-    spread = Histogram("airunner.time", "Time", (1.0, 5.0), unit="s")
-    watch = Watch(emulator.url, aws_env, spread)
+    histogram = Histogram("airunner.time", "Time", (1.0, 5.0), unit="s")
+    watch = Watch(emulator.url, aws_env, histogram)
     async with watch.exporter:
-        spread.record(0.5, times=3)
-        spread.record(8.0)
+        histogram.record(0.5, times=3)
+        histogram.record(8.0)
         await watch.exporter.send()
         watch.clock.advance(50)
-        spread.record(4.0)
+        histogram.record(4.0)
     assert await watch.told("airunner.time") == [(3 * 1.0 + 8.0, 4), (5.0, 1)]
 
 

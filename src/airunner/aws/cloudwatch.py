@@ -73,7 +73,7 @@ class CloudWatchExporter:
             await self._aws.__aexit__(None, None, None)
 
     async def send(self) -> None:
-        """Send what there is to say, in as few calls as it takes. One call of this at a time."""
+        """Send what has changed, in as few calls as possible. Must not be called while it runs."""
         at = datetime.fromtimestamp(self._clock.now() / 1000, UTC)
         points = self._bounded(list(self._points()))
         for start in range(0, len(points), DATA_AT_ONCE):
@@ -98,20 +98,20 @@ class CloudWatchExporter:
                 case Counter():
                     yield from self._counts(instrument)
                 case Gauge():
-                    yield from _levels(instrument)
+                    yield from _gauges(instrument)
                 case Histogram():
-                    yield from self._spreads(instrument)
+                    yield from self._histograms(instrument)
 
-    def _counts(self, tally: Counter) -> Iterator[_Point]:
-        for values, count in tally.read().items():
-            key = (tally.name, values)
+    def _counts(self, counter: Counter) -> Iterator[_Point]:
+        for values, count in counter.read().items():
+            key = (counter.name, values)
             (before,) = self._sent.get(key, (0.0,))
             # A series that stands still costs nothing while it is not sent.
             if count != before:
-                unit = _UNITS.get(tally.unit, "Count")
-                yield _Point(key, _datum(tally, values, unit) | {"Value": count - before}, (count,))
+                unit = _UNITS.get(counter.unit, "Count")
+                yield _Point(key, _datum(counter, values, unit) | {"Value": count - before}, (count,))
 
-    def _spreads(self, histogram: Histogram) -> Iterator[_Point]:
+    def _histograms(self, histogram: Histogram) -> Iterator[_Point]:
         for values, reading in histogram.read_all().items():
             key = (histogram.name, values)
             counts = tuple(map(float, reading.bucket_counts))
@@ -122,10 +122,10 @@ class CloudWatchExporter:
                 yield _Point(key, datum | _values(histogram, reading, recorded), counts)
 
 
-def _levels(level: Gauge) -> Iterator[_Point]:
-    for values, value in level.read().items():
-        datum = _datum(level, values, _UNITS.get(level.unit, "None"))
-        yield _Point((level.name, values), datum | {"Value": value})
+def _gauges(gauge: Gauge) -> Iterator[_Point]:
+    for values, value in gauge.read().items():
+        datum = _datum(gauge, values, _UNITS.get(gauge.unit, "None"))
+        yield _Point((gauge.name, values), datum | {"Value": value})
 
 
 def _values(histogram: Histogram, reading: HistogramReading, recorded: Sequence[float]) -> dict[str, Any]:

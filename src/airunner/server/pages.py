@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def health_routes(services: Services) -> list[BaseRoute]:
-    """Return the routes that tell how the services are."""
+    """Return the routes of health, readiness and metrics."""
 
     async def healthz(_: Request) -> Response:
         """Every background loop makes progress; those that do not are named, without a reason."""

@@ -144,7 +144,7 @@ class EventService:
                 if not request.follow or _over(page, request.attempt):
                     return
                 if quiet:
-                    # A reader of a job that has nothing to say yet learns at once that it is connected.
+                    # The reader of a job without events learns at once that it is connected.
                     quiet = False
                     yield None
                 while not await bell.wait(noted, self._clock.now() + self._poll_ms):
@@ -174,7 +174,7 @@ def _wanted(event_filter: frozenset[EventType]) -> frozenset[EventType]:
 
 
 def _over(page: EventPage, attempt: int) -> bool:
-    """Tell whether nothing can follow: the job has ended, or the one attempt that is wanted has."""
+    """Return whether nothing can follow: the job has ended, or the only attempt that is wanted has."""
     if page.state.terminal:
         return True
     return 0 < attempt < page.attempt or (attempt == page.attempt > 0 and page.state is JobState.SCHEDULED)

@@ -256,7 +256,7 @@ class JobService:
         log_paused(queue, paused=paused)
 
     async def list_workers(self) -> Sequence[WorkerSeen]:
-        """Return the workers that were heard of lately."""
+        """Return the workers that called lately, or hold jobs."""
         return self._workers.list(self._clock.now())
 
     def _prepare(self, request: EnqueueRequest, principal: str, now: int) -> NewJob:
@@ -355,7 +355,7 @@ class JobService:
         return token
 
     def _over(self, job_id: str) -> int:
-        """Let go of a job and tell who waits for that; return when it was claimed, 0 if it is not known."""
+        """Forget who holds a job and wake who waits for it; return when it was claimed, 0 if unknown."""
         if self._notifier.heard:
             self._notifier.ring(job_bell(job_id))
             self._notifier.ring(holder_bell(job_id))
@@ -379,6 +379,6 @@ def _encoded(events: Sequence[Event]) -> list[EncodedEvent]:
 
 
 def _fingerprint(queue: str, delay: int, max_attempts: int, params: bytes, override: bytes) -> bytes:
-    """Return what tells one request from another with the same id: all it says, before any default."""
+    """Return a hash of all that a request says, before defaults: two with the same id can differ in it."""
     head = f"{queue} {delay} {max_attempts} {len(params)} ".encode()
     return hashlib.sha256(head + params + override).digest()

@@ -1,4 +1,4 @@
-"""Queues and workers as metrics, looked at now and then: asking the store at each scrape would be dear."""
+"""Metrics of queues and workers, read every 15 s: reading them at each scrape would cost too much."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 INTERVAL_SECONDS: Final = 15.0
 MESSAGES_INTERVAL_MS: Final = 60_000
-"""Messages are counted less often: each look is two calls of AWS for every queue."""
+"""Messages are counted less often: that takes two calls of AWS for every queue."""
 MAX_QUEUES: Final = 100
 OTHER_QUEUES: Final = "_other"
 STALE_AFTER_MS: Final = 90_000
-"""A worker is heard of every 20 s while it waits for jobs, and every 60 s at least while it holds one."""
+"""A worker calls every 20 s while it waits for jobs, and at least every 60 s while it holds one."""
 
-# What a look may cost: this part of the time.
+# The part of the time that reading may take.
 _SHARE: Final = 0.05
 
 

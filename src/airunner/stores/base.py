@@ -69,7 +69,7 @@ class KeyStore(Protocol):
         """Return all keys, oldest first."""
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
-        """End a key; tell whether it exists. A revoked one stays as it is."""
+        """Revoke a key; return whether it exists. A revoked one stays as it is."""
 
 
 class JobStore(KeyStore, Protocol):

@@ -208,7 +208,7 @@ class MemoryStore:
         return list(self._keys.values())
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
-        """End a key; tell whether it exists."""
+        """Revoke a key; return whether it exists."""
         key = self._keys.get(key_id)
         if key and not key.revoked_at:
             self._keys[key_id] = replace(key, revoked_at=now)
