@@ -41,7 +41,7 @@ async def operator(tmp_path: Path, emulator: EmulatorProcess, aws_env: str) -> A
         "AWS_ENDPOINT_URL": emulator.url,
         "AWS_ACCESS_KEY_ID": ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
-        "AIRUNNER_STORE__TYPE": "sqs",
+        "AIRUNNER_STORE__TYPE": "aws",
         "AIRUNNER_STORE__AWS__ENV": aws_env,
         "AIRUNNER_STORE__DYNAMODB__JOBS_TABLE": f"jobs_{aws_env}",
         "AIRUNNER_STORE__DYNAMODB__EVENTS_TABLE": f"events_{aws_env}",

@@ -105,7 +105,7 @@ def test_every_variable_is_one_that_the_settings_know(file: Path) -> None:
 def test_the_example_of_the_server_is_a_server_on_aws(tmp_path: Path) -> None:
     loaded = load_settings(environ=variables_of("server"), cwd=tmp_path)
     assert loaded.unknown_variables == ()
-    assert loaded.settings.store.type == "sqs"
+    assert loaded.settings.store.type == "aws"
     assert list(loaded.settings.store.sqs.queues) == ["default", "priority"]
     assert loaded.settings.store.s3.bucket
     assert loaded.settings.token_keys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,11 @@ from airunner.domain.errors import FailedPrecondition
 from airunner.server.asgi import AppOptions, build_app
 from airunner.server.guard import is_loopback
 from airunner.server.listening import HttpServer, bind, first, http_config, url_of
-from airunner.services.queue_metrics import QueueMetrics
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from airunner.services.composition import Services
@@ -41,9 +42,16 @@ class ServeOptions:
 class Server:
     """One server. `run` returns after `stop`; the second `stop` waits for no open call."""
 
-    def __init__(self, services: Services, options: ServeOptions) -> None:
+    def __init__(
+        self,
+        services: Services,
+        options: ServeOptions,
+        exporter: AbstractAsyncContextManager[object] | None = None,
+    ) -> None:
         self._services = services
         self._options = options
+        # Open around the services, since one of their loops may send with it.
+        self._exporter = exporter or nullcontext()
         self._uvicorn: HttpServer | None = None
         self._stop = asyncio.Event()
 
@@ -53,15 +61,12 @@ class Server:
         `on_ready` is given the URL once the server listens.
         """
         listener = bind(self._options.host, self._options.port)
-        async with self._services:
+        async with self._exporter, self._services:
             await self._check_access()
             server = self._uvicorn = HttpServer(self._config())
             # What exists by now stays: the collector need not look at it again and again.
             gc.freeze()
             serving = asyncio.create_task(server.serve([listener]))
-            services = self._services
-            sampler = QueueMetrics(services.jobs, services.clock, services.admin.dead_letters)
-            sampling = asyncio.create_task(sampler.run())
             if await first(serving, server.ready.wait()):
                 self._announce(listener, on_ready)
                 await first(serving, self._stop.wait())
@@ -69,8 +74,6 @@ class Server:
             await self._services.stop()
             server.should_exit = True
             await serving
-            sampling.cancel()
-            await asyncio.wait({sampling})
         _log.info("server.stopped")
 
     def stop(self) -> None:

@@ -73,7 +73,7 @@ class JobsApi(Protocol):
         """Stop or allow claims from a queue."""
 
     async def list_workers(self) -> Sequence[WorkerSeen]:
-        """Return the workers that were heard of lately."""
+        """Return the workers that called lately, or hold jobs."""
 
 
 class EventsApi(Protocol):

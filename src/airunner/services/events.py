@@ -13,7 +13,8 @@ from airunner.domain.batching import unpack
 from airunner.domain.errors import Unavailable
 from airunner.domain.event import EventType, StreamProgress, start_position
 from airunner.domain.job import JobState
-from airunner.services import metrics as counting
+from airunner.services import metrics
+from airunner.services.call_log import log_replayed
 from airunner.services.caller import current_caller
 from airunner.services.notifier import job_bell
 from airunner.stores.records import AttemptKey, EventQuery
@@ -75,7 +76,7 @@ class EventService:
         key = AttemptKey(token.job_id, token.attempt, token.receipt)
         now = self._clock.now()
         life = await self._store.append_events(key, events, now)
-        counting.published(events)
+        metrics.published(events)
         self._workers.beat(token.job_id, now)
         self._notifier.ring(job_bell(token.job_id))
         return Published(
@@ -124,7 +125,7 @@ class EventService:
             self._watchers.watch(current_caller.get().principal, query.job_id),
             self._notifier.listen(job_bell(query.job_id)) as bell,
         ):
-            quiet = True
+            quiet, replayed = True, False
             while not self._stopping:
                 noted = bell.rings
                 page = await self._store.read_events(query)
@@ -135,10 +136,13 @@ class EventService:
                         yield event
                 if page.full:
                     continue
+                if not replayed:
+                    replayed = True
+                    log_replayed(query.job_id, position, query.after)
                 if not request.follow or _over(page, request.attempt):
                     return
                 if quiet:
-                    # A reader of a job that has nothing to say yet learns at once that it is connected.
+                    # The reader of a job without events learns at once that it is connected.
                     quiet = False
                     yield None
                 while not await bell.wait(noted, self._clock.now() + self._poll_ms):
@@ -163,7 +167,7 @@ def _wanted(event_filter: frozenset[EventType]) -> frozenset[EventType]:
 
 
 def _over(page: EventPage, attempt: int) -> bool:
-    """Tell whether nothing can follow: the job has ended, or the one attempt that is wanted has."""
+    """Return whether nothing can follow: the job has ended, or the only attempt that is wanted has."""
     if page.state.terminal:
         return True
     return 0 < attempt < page.attempt or (attempt == page.attempt > 0 and page.state is JobState.SCHEDULED)

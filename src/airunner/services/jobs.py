@@ -19,14 +19,14 @@ from airunner.domain.job import JobState, mint_job_id
 from airunner.domain.lifecycle import held
 from airunner.domain.outcomes import prepare_entries, send_entries, single
 from airunner.domain.token import TaskToken
-from airunner.services import metrics as counting
+from airunner.services import metrics
+from airunner.services.call_log import log_cancelled, log_enqueued, log_paused, log_retried
 from airunner.services.caller import current_caller
 from airunner.services.notifier import holder_bell, job_bell
-from airunner.stores.base import LinkingStore
 from airunner.stores.records import AttemptKey, Completion, Demand, NewJob, Release
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from airunner.domain.answers import Enqueued, JobPage, QueueStats, WorkerSeen
     from airunner.domain.clock import Clock
@@ -92,7 +92,7 @@ class JobService:
         limits.check_range(len(requests), "jobs", 1, limits.MAX_BATCH_ENTRIES)
         now, principal = self._clock.now(), current_caller.get().principal
         prepared = prepare_entries(requests, lambda request: self._prepare(request, principal, now))
-        return await send_entries(prepared, self._store_new)
+        return await send_entries(prepared, lambda jobs: self._store_new(jobs, log_enqueued))
 
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
         """Claim jobs; wait for the first ones if there are none."""
@@ -101,7 +101,7 @@ class JobService:
         jobs = await self._dispatcher.dequeue(demand, wait_seconds)
         lost = self._workers.took(demand.worker_id, jobs)
         if jobs:
-            counting.dequeued(jobs, lost)
+            metrics.dequeued(jobs, lost)
         return [DequeuedJob(job, self._token(job)) for job in jobs]
 
     def hand_back(self, jobs: Sequence[DequeuedJob]) -> None:
@@ -180,7 +180,7 @@ class JobService:
         )
         now = self._clock.now()
         life = await self._store.release_job(release, now)
-        counting.released(life, events, now)
+        metrics.released(life, events, now)
         self._over(token.job_id)
         return life.state
 
@@ -216,7 +216,8 @@ class JobService:
         job_id = limits.check_uuid(job_id, "job_id")
         now = self._clock.now()
         job = await self._store.cancel_job(job_id, now)
-        counting.ended(job.life, now)
+        if metrics.ended(job.life, now) or not job.state.terminal:
+            log_cancelled(job)
         self._notifier.ring(holder_bell(job_id))
         self._notifier.ring(job_bell(job_id))
         return job.masked()
@@ -243,7 +244,7 @@ class JobService:
             due_at=now,
             retried_from=job_id,
         )
-        enqueued = single(await self._store_new([copy]))
+        enqueued = single(await self._store_new([copy], log_retried))
         return (await self._store.get_job(enqueued.job_id)).masked()
 
     async def list_queues(self) -> Sequence[QueueStats]:
@@ -253,9 +254,10 @@ class JobService:
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
         await self._store.set_paused(limits.check_queue(queue), paused=paused)
+        log_paused(queue, paused=paused)
 
     async def list_workers(self) -> Sequence[WorkerSeen]:
-        """Return the workers that were heard of lately."""
+        """Return the workers that called lately, or hold jobs."""
         return self._workers.list(self._clock.now())
 
     def _prepare(self, request: EnqueueRequest, principal: str, now: int) -> NewJob:
@@ -284,17 +286,21 @@ class JobService:
             due_at=now + delay * 1000,
         )
 
-    async def _store_new(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued | AirunnerError]:
+    async def _store_new(
+        self, jobs: Sequence[NewJob], log: Callable[[Sequence[NewJob]], None]
+    ) -> Sequence[Enqueued | AirunnerError]:
         outcomes = await self._store.enqueue_jobs(jobs, max_queued=self._rules.max_queued)
-        telemetry.jobs_enqueued.add(sum(map(_is_new, jobs, outcomes)))
+        added = [job for job, outcome in zip(jobs, outcomes, strict=True) if _is_new(job, outcome)]
+        telemetry.jobs_enqueued.add(len(added))
+        log(added)
         return outcomes
 
     async def _store_ends(self, completions: Sequence[Completion]) -> list[JobState | AirunnerError]:
         now = self._clock.now()
         outcomes = await self._store.complete_jobs(completions, now)
-        counting.completed(
+        metrics.completed(
             [
-                counting.Completed(outcome, entry.events, self._over(entry.key.job_id))
+                metrics.Completed(outcome, entry.events, self._over(entry.key.job_id))
                 for entry, outcome in zip(completions, outcomes, strict=True)
                 if not isinstance(outcome, AirunnerError)
             ],
@@ -332,9 +338,10 @@ class JobService:
 
     async def _linked(self, job: Job) -> Job:
         """Return a job with the addresses of its payloads; nothing masks what is read there."""
-        if not isinstance(self._store, LinkingStore):
+        linking = self._store.payload_links
+        if not linking:
             return job
-        links = await self._store.link_payloads(job.job_id, limits.PAYLOAD_URL_SECONDS)
+        links = await linking.link_payloads(job.job_id, limits.PAYLOAD_URL_SECONDS)
         params_url = "" if job.params.may_hold_secrets else links.params_url
         return replace(job, params_url=params_url, result_url=links.result_url)
 
@@ -349,7 +356,7 @@ class JobService:
         return token
 
     def _over(self, job_id: str) -> int:
-        """Let go of a job and tell who waits for that; return when it was claimed, 0 if it is not known."""
+        """Forget who holds a job and wake who waits for it; return when it was claimed, 0 if unknown."""
         if self._notifier.heard:
             self._notifier.ring(job_bell(job_id))
             self._notifier.ring(holder_bell(job_id))
@@ -373,6 +380,6 @@ def _encoded(events: Sequence[Event]) -> list[EncodedEvent]:
 
 
 def _fingerprint(queue: str, delay: int, max_attempts: int, params: bytes, override: bytes) -> bytes:
-    """Return what tells one request from another with the same id: all it says, before any default."""
+    """Return a hash of all that a request says, before defaults: two with the same id can differ in it."""
     head = f"{queue} {delay} {max_attempts} {len(params)} ".encode()
     return hashlib.sha256(head + params + override).digest()

@@ -1,4 +1,4 @@
-"""Bells that carry no data: they only say that it is worth looking again."""
+"""Bells that carry no data: a ring only means that it is worth reading again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workers that this server heard of, from their own calls."""
+"""The workers that call this server, and the jobs that they hold."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class WorkerRegistry:
         self._holders: dict[str, tuple[str, int]] = {}
 
     def requested(self, worker_id: str, instance_id: str, queues: tuple[str, ...], now: int) -> None:
-        """A worker asks for jobs."""
+        """Note that a worker asks for jobs."""
         if worker_id:
             worker = self._workers.setdefault(worker_id, _Worker(instance_id, queues, now))
             worker.instance_id, worker.queues, worker.last_seen_at = instance_id, queues, now
 
     def took(self, worker_id: str, jobs: Iterable[Job]) -> int:
-        """A worker got jobs; tell how many of them another had held, and never said that it let go."""
+        """Note that a worker got jobs; return how many of them another held and never released."""
         claimed_at = {job.job_id: (worker_id, job.life.updated_at) for job in jobs}
         lost = sum([self.left(job_id) > 0 for job_id in claimed_at.keys() & self._holders.keys()])
         self._holders.update(claimed_at)
@@ -51,13 +51,13 @@ class WorkerRegistry:
         return lost
 
     def beat(self, job_id: str, now: int) -> None:
-        """The holder of a job gave a sign of life."""
+        """Note a sign of life of the holder of a job."""
         worker = self._workers.get(self._holders.get(job_id, _NOBODY)[0])
         if worker:
             worker.last_seen_at = now
 
     def left(self, job_id: str) -> int:
-        """A job is in nobody's hands any more; return when it was claimed, 0 if that is not known."""
+        """Note that nobody holds a job any more; return when it was claimed, 0 if that is not known."""
         worker_id, since = self._holders.pop(job_id, _NOBODY)
         worker = self._workers.get(worker_id)
         if worker:
@@ -65,7 +65,7 @@ class WorkerRegistry:
         return since
 
     def list(self, now: int) -> Sequence[WorkerSeen]:
-        """Return the workers heard of lately, by name."""
+        """Return the workers that called lately or hold jobs, by name."""
         for worker_id, worker in list(self._workers.items()):
             if now - worker.last_seen_at > _FORGOTTEN_AFTER_MS and not worker.job_ids:
                 del self._workers[worker_id]

@@ -8,7 +8,7 @@ where they differ, `Capabilities` says so.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from airunner.domain.lifecycle import Lifecycle
 
@@ -54,8 +54,6 @@ class Capabilities:
     durable: bool
     # Whether queues are those that somebody configured, or any name that is used.
     configured_queues: bool = False
-    # Whether `read_changes` tells of events that other servers stored.
-    tells_changes: bool = False
 
 
 class KeyStore(Protocol):
@@ -71,15 +69,34 @@ class KeyStore(Protocol):
         """Return all keys, oldest first."""
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
-        """End a key; tell whether it exists. A revoked one stays as it is."""
+        """Revoke a key; return whether it exists. A revoked one stays as it is."""
 
 
 class JobStore(KeyStore, Protocol):
-    """Jobs and their events. Opened before use, closed once."""
+    """Jobs and their events. Opened before use, closed once.
+
+    What only some stores can do is an object of its own behind an attribute, which is None on the others.
+    """
 
     @property
     def capabilities(self) -> Capabilities:
         """Where this store differs from others."""
+
+    @property
+    def payload_links(self) -> PayloadLinking | None:
+        """Addresses of large payloads, where these can be read without a server."""
+
+    @property
+    def dead_letters(self) -> DeadLetters | None:
+        """The dead-letter queues, where jobs travel as messages."""
+
+    @property
+    def shared(self) -> SharedState | None:
+        """What other servers of the same store do, where there may be others."""
+
+    @property
+    def changes(self) -> ChangeStream | None:
+        """A stream of what other servers write, where one is configured."""
 
     async def open(self) -> None:
         """Make ready; running jobs get their whole visibility again: our downtime is not their fault."""
@@ -152,17 +169,15 @@ class JobStore(KeyStore, Protocol):
         """End what nobody may claim any more, and purge what is too old. Bounded; call it again and again."""
 
 
-@runtime_checkable
-class LinkingStore(Protocol):
-    """A store that keeps large payloads where they can be read without a server."""
+class PayloadLinking(Protocol):
+    """Large payloads, kept where they can be read without a server."""
 
     async def link_payloads(self, job_id: str, seconds: int) -> PayloadLinks:
         """Return addresses that are good for so long. Who may have them is for the caller to know."""
 
 
-@runtime_checkable
-class SharedStore(JobStore, Protocol):
-    """A store that other servers write to as well, so that their news have to be asked for."""
+class SharedState(Protocol):
+    """What servers of one store tell each other through it; their news have to be asked for."""
 
     async def read_marks(self, job_ids: Sequence[str]) -> Mapping[str, Hashable]:
         """Return, of the jobs that exist, something that changes with what their holders or watchers see."""
@@ -170,31 +185,29 @@ class SharedStore(JobStore, Protocol):
     async def note_watched(self, job_ids: Sequence[str], until: int) -> None:
         """Let every server know that somebody looks at these jobs; see `Lifecycle.watched_until`."""
 
-    async def read_changes(self) -> Collection[str]:
-        """Return jobs that got events lately, sooner than their marks are asked for; some may be missing.
 
-        Only of a store that `tells_changes`. One reader at a time.
-        """
+class ChangeStream(Protocol):
+    """Tells of changes sooner than the marks of jobs are asked for."""
+
+    async def read(self) -> Collection[str]:
+        """Return jobs that got events since the last call; some may be missing. One reader at a time."""
 
 
-@runtime_checkable
 class DeadLetters(Protocol):
-    """A store whose messages can end in a dead-letter queue. Rows decide; no message is a job."""
+    """Messages that ended in a dead-letter queue. Rows decide; no message is a job."""
 
-    async def list_dead_letters(self, queue: str, max_messages: int) -> DeadLetterPage:
+    async def look(self, queue: str, max_messages: int) -> DeadLetterPage:
         """Look at messages; they can be received again at once."""
 
-    async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
+    async def redrive(self, redrive: Redrive) -> Redriven:
         """Send messages back, each before it is deleted: one may come twice, which is harmless, none is lost.
 
         A call is bounded in messages and in time. What was looked at and left stays out of sight for half a
         minute, so that calls in a row come to an end.
         """
 
-    async def purge_dead_letters(
-        self, queue: str, max_messages: int, *, dry_run: bool
-    ) -> Sequence[DeadLetter]:
+    async def purge(self, queue: str, max_messages: int, *, dry_run: bool) -> Sequence[DeadLetter]:
         """Delete messages and return them. A job that is open gets a new message in time."""
 
-    async def count_messages(self) -> Sequence[MessageCounts]:
+    async def count(self) -> Sequence[MessageCounts]:
         """Return the counts of every queue."""

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
 
 import structlog
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 _log = structlog.get_logger("airunner.telemetry")
 
@@ -28,7 +33,7 @@ def set_up_logs(level: str, style: str = "auto") -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _LogFile(sys.stderr))),
         cache_logger_on_first_use=True,
     )
 
@@ -38,6 +43,21 @@ def forward_warnings(library: str, event: str) -> None:
     logger = logging.getLogger(library)
     logger.handlers = [_Forwarder(event)]
     logger.propagate = False
+
+
+class _LogFile:
+    """A file that drops what cannot be written: no call fails because a disk is full or a reader is gone."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            self._file.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._file.flush()
 
 
 class _Forwarder(logging.Handler):

@@ -92,7 +92,7 @@ def _variables(settings: Settings, made: Sequence[Resource]) -> dict[str, str]:
     store = settings.store
     queues = ",".join(f"{resource.queue}={resource.url}" for resource in made if resource.kind == "queue")
     values = {
-        "AIRUNNER_STORE__TYPE": "sqs",
+        "AIRUNNER_STORE__TYPE": "aws",
         "AIRUNNER_STORE__AWS__REGION": store.aws.region,
         "AIRUNNER_STORE__AWS__ENDPOINT_URL": store.aws.endpoint_url or "",
         "AIRUNNER_STORE__AWS__ENV": store.aws.env,

@@ -112,8 +112,10 @@ def revoke(
 
 
 async def _add(settings: Settings, key: ApiKey) -> None:
+    from airunner.services.admin import AdminService
+
     async with _store(settings) as store:
-        await store.add_key(key)
+        await AdminService(store).create_key(key)
 
 
 async def _all(settings: Settings) -> list[ApiKey]:
@@ -123,15 +125,18 @@ async def _all(settings: Settings) -> list[ApiKey]:
 
 async def _revoke(settings: Settings, key_id: str) -> bool:
     from airunner.domain.clock import SystemClock
+    from airunner.services.admin import AdminService
 
     async with _store(settings, must_exist=True) as store:
-        return await store.revoke_key(key_id, SystemClock().now())
+        return await AdminService(store).revoke_key(key_id, SystemClock().now())
 
 
 @asynccontextmanager
 async def _store(settings: Settings, *, must_exist: bool = False) -> AsyncIterator[JobStore]:
+    from airunner import telemetry
     from airunner.app import open_store_beside
 
+    telemetry.set_up_logs(settings.log_level, settings.log_format)
     store = open_store_beside(settings, must_exist=must_exist)
     await store.open()
     try:

@@ -14,8 +14,6 @@ from airunner.cli.printing import announce
 from airunner.cli.signals import on_shutdown_signals
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
     from airunner.config import Settings, TlsSettings
     from airunner.server.run import Server
 
@@ -26,7 +24,7 @@ def server(
         str | None,
         Parameter(help="HOST:PORT to bind; port 0 lets the system choose. Default: 127.0.0.1:8080"),
     ] = None,
-    store: Annotated[str | None, Parameter(help="memory, sqlite or sqs. Default: sqlite")] = None,
+    store: Annotated[str | None, Parameter(help="memory, sqlite or aws. Default: sqlite")] = None,
     data_dir: DataDir = None,
     config_file: ConfigFile = None,
     services: Annotated[str | None, Parameter(help="jobs, events or both. Default: jobs,events")] = None,
@@ -70,19 +68,18 @@ def check_certificate(tls: TlsSettings) -> None:
 def _serve(settings: Settings) -> None:
     """Run the server that the settings describe."""
     from airunner import telemetry
-    from airunner.app import build_exporter, build_server
+    from airunner.app import build_server
 
     check_certificate(settings.tls)
     telemetry.set_up_logs(settings.log_level, settings.log_format)
     with collected_metrics("airunner-server", telemetry.SERVER_METRICS):
-        run_on_uvloop(_run(build_server(settings), build_exporter(settings)))
+        run_on_uvloop(_run(build_server(settings, exports_metrics=True)))
 
 
-async def _run(server: Server, exporter: AbstractAsyncContextManager[object]) -> None:
+async def _run(server: Server) -> None:
     def on_ready(url: str) -> None:
         # Not before: a start that hangs can still be ended by any signal.
         on_shutdown_signals(server.stop, server.stop)
         announce(f"airunner server listening on {url}")
 
-    async with exporter:
-        await server.run(on_ready=on_ready)
+    await server.run(on_ready=on_ready)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -32,25 +31,18 @@ from airunner.stores.aws.wakeups import Messages
 from airunner.stores.base import Capabilities
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from airunner.aws.calls import Aws
-    from airunner.domain.answers import (
-        DeadLetter,
-        DeadLetterPage,
-        Enqueued,
-        JobPage,
-        MessageCounts,
-        QueueStats,
-        Redriven,
-    )
+    from airunner.domain.answers import Enqueued, JobPage, QueueStats
     from airunner.domain.clock import Clock
     from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job
     from airunner.domain.lifecycle import Lifecycle
-    from airunner.domain.requests import JobQuery, Redrive
+    from airunner.domain.requests import JobQuery
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.listing import ListingBounds
+    from airunner.stores.base import PayloadLinking, SharedState
     from airunner.stores.records import (
         ApiKey,
         AttemptKey,
@@ -75,7 +67,7 @@ class AwsStore:
     Opens the connection that it is given, and closes it.
     """
 
-    _capabilities = Capabilities(
+    capabilities = Capabilities(
         strict_fifo=False,
         redelivery_slack_seconds=(CHECK_AFTER_MS + SKEW_MS) / 1000,
         durable=True,
@@ -92,7 +84,6 @@ class AwsStore:
         short_poll_seconds: int = 1,
         list_bounds: ListingBounds | None = None,
     ) -> None:
-        self.capabilities = replace(self._capabilities, tells_changes=layout.streams)
         self._clock = clock
         self._layout = layout
         self._aws = aws
@@ -102,7 +93,7 @@ class AwsStore:
         self._log = EventLog(aws, layout, ttl_ms=events_kept_ms)
         self._messages = Messages(aws, layout, self._background_tasks)
         self._listing = Listing(aws, layout, rows=rows, payloads=self._payloads, bounds=list_bounds)
-        self._stream = EventStream(aws, layout, SystemClock())
+        self.changes = EventStream(aws, layout, SystemClock()) if layout.streams else None
         self._keys = Keys(aws, layout, rows)
         self._holding = Holding(rows=rows, log=self._log, messages=self._messages)
         self._enqueuer = Enqueuer(
@@ -123,7 +114,7 @@ class AwsStore:
             real_clock=SystemClock(),
             short_poll_seconds=short_poll_seconds,
         )
-        self._dead_letters = DeadLetterQueues(
+        self.dead_letters = DeadLetterQueues(
             aws,
             layout,
             rows=rows,
@@ -134,6 +125,16 @@ class AwsStore:
         self._reconciler = Reconciler(
             aws, layout, rows=rows, payloads=self._payloads, log=self._log, messages=self._messages
         )
+
+    @property
+    def payload_links(self) -> PayloadLinking:
+        """Addresses of what jobs have in S3."""
+        return self
+
+    @property
+    def shared(self) -> SharedState:
+        """What other replicas do."""
+        return self
 
     async def open(self) -> None:
         """Connect. Running jobs keep their visibility: other replicas were there for them."""
@@ -266,28 +267,6 @@ class AwsStore:
         """Let every replica know that somebody looks at these jobs."""
         await asyncio.gather(*(self._rows.note_watched(job_id, until) for job_id in job_ids))
 
-    async def read_changes(self) -> Collection[str]:
-        """Return the jobs of which the stream of the events table tells."""
-        return await self._stream.read()
-
-    async def list_dead_letters(self, queue: str, max_messages: int) -> DeadLetterPage:
-        """Look at messages that were put aside."""
-        return await self._dead_letters.look(queue, max_messages)
-
-    async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
-        """Send messages that were put aside back to their queue."""
-        return await self._dead_letters.redrive(redrive)
-
-    async def purge_dead_letters(
-        self, queue: str, max_messages: int, *, dry_run: bool
-    ) -> Sequence[DeadLetter]:
-        """Delete messages that were put aside."""
-        return await self._dead_letters.purge(queue, max_messages, dry_run=dry_run)
-
-    async def count_messages(self) -> Sequence[MessageCounts]:
-        """Return how many messages there are, of each queue."""
-        return await self._dead_letters.count()
-
     async def add_key(self, key: ApiKey) -> None:
         """Keep a new key."""
         await self._keys.add(key)
@@ -301,7 +280,7 @@ class AwsStore:
         return await self._keys.list()
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
-        """End a key; tell whether it exists."""
+        """Revoke a key; return whether it exists."""
         return await self._keys.revoke(key_id, now)
 
 

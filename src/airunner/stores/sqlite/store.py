@@ -13,8 +13,7 @@ from typing import IO, TYPE_CHECKING, TypeVar
 
 from airunner.domain.errors import FailedPrecondition, Unavailable
 from airunner.stores.base import Capabilities
-from airunner.stores.sqlite import bulk as chunks
-from airunner.stores.sqlite import operations, queries, rows
+from airunner.stores.sqlite import bulk, operations, queries, rows
 from airunner.stores.sqlite.schema import connect, migrate
 from airunner.stores.sqlite.writer import GroupCommitWriter, Transaction
 
@@ -54,6 +53,10 @@ class SqliteStore:
     """
 
     capabilities = Capabilities(strict_fifo=True, redelivery_slack_seconds=0, durable=True)
+    payload_links = None
+    dead_letters = None
+    shared = None
+    changes = None
 
     def __init__(self, directory: Path, clock: Clock, *, owner: bool = True) -> None:
         self._directory = directory
@@ -146,7 +149,7 @@ class SqliteStore:
         self, completions: Sequence[Completion], now: int
     ) -> Sequence[Lifecycle | AirunnerError]:
         """End jobs, each with its own outcome."""
-        return await self._write(lambda tx: chunks.complete(tx, completions, now))
+        return await self._write(lambda tx: bulk.complete(tx, completions, now))
 
     async def release_job(self, release: Release, now: int) -> Lifecycle:
         """Give a job back."""
@@ -198,7 +201,7 @@ class SqliteStore:
         return await self._read(queries.list_keys)
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
-        """End a key; tell whether it exists."""
+        """Revoke a key; return whether it exists."""
         return await self._write(
             lambda tx: bool(
                 tx.connection.execute(

@@ -11,6 +11,7 @@ from airunner.domain.errors import PermanentFailure
 from airunner.domain.retry import RetryPolicy
 from airunner.queues.consumer import Consumer, ConsumerOptions
 from airunner.queues.messages import MessageSource, UnhandledMessage
+from airunner.queues.task_runner import TaskRunner
 from airunner.testing.conditions import until
 from airunner.testing.conformance.queues.backend import SHORT_WAIT_SECONDS, VISIBILITY_SECONDS, RecordedQueue
 
@@ -45,7 +46,7 @@ class Work:
         )
         self.consumer: Consumer[Received[str], None] = Consumer(
             self.source,
-            self._handle,
+            TaskRunner(self._handle),
             clock=site.clock,
             options=ConsumerOptions(
                 concurrency=concurrency, redelivery=_STEADY, drain_seconds=_DRAIN_SECONDS
