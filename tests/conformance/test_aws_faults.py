@@ -34,7 +34,7 @@ from airunner.testing.conformance.stores.waiting import WaitingGetConformance, W
 from tests.conformance.conftest import in_process
 from tests.doubles.aws.faults import Fault, FaultKind
 from tests.doubles.aws.strict import StrictAws
-from tests.support.aws_stores import make_resources, more_names, options_of
+from tests.support.aws_stores import BorrowLayout, more_names, options_of
 
 SEED = 4711
 PATIENT = RetryPolicy(first_seconds=0.001, max_seconds=0.004, attempts=12)
@@ -75,14 +75,14 @@ class LosesReplies(Faulty):
 
 
 @pytest.fixture
-def open_api(request: pytest.FixtureRequest, strict_aws: StrictAws, aws_env: str) -> OpenApi:
+def open_api(request: pytest.FixtureRequest, strict_aws: StrictAws, borrow_layout: BorrowLayout) -> OpenApi:
     faults: tuple[Fault, ...] = request.cls.faults
 
     @asynccontextmanager
     async def opened(rules: ServiceRules) -> AsyncIterator[Api]:
         clock = ManualClock()
         async with strict_aws.proxy(SEED) as proxy:
-            layout = await make_resources(proxy.url, aws_env, more=more_names(request), bucket=True)
+            layout = await borrow_layout(more_names(request), bucket=True)
             options = replace(options_of(proxy.url), bucket=layout.bucket, call_seconds=5)
             aws = Aws(options, policy=PATIENT)
             for fault in faults:
