@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.command_line import LIMIT_SECONDS, CommandLine, environment
+from tests.support.programs import program
 
 ROOT = Path(__file__).resolve().parents[2]
 PRINTED = "127.0.0.1:8080"
@@ -53,6 +54,7 @@ class Stack:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    program("curl")
     folder = tmp_path_factory.mktemp("readme")
     (folder / "examples").symlink_to(ROOT / "examples")
     address = PRINTED if is_free(PRINTED) else "127.0.0.1:0"

@@ -15,6 +15,7 @@ import pytest
 from tests.doubles.aws.dynalite import DynaliteProcess
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorFailed, EmulatorProcess
 from tests.doubles.aws.strict import StrictAws, StrictProxy
+from tests.support.programs import unavailable
 
 if TYPE_CHECKING:
     from aiobotocore.session import AioSession
@@ -85,7 +86,7 @@ def dynalite() -> Iterator[DynaliteProcess]:
     try:
         process.start()
     except EmulatorFailed as error:
-        pytest.skip(str(error))
+        unavailable(str(error))
     yield process
     process.stop()
 
