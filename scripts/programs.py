@@ -1,8 +1,8 @@
 """The programs that tests run beside Python: python3 scripts/programs.py says which are missing.
 
 A test whose program is missing is skipped with the same sentence; no test installs anything. With --install,
-root on Debian and its kin gets what is missing from the system's own packages, and the exit code tells whether
-all of it is there then.
+root on Debian and its kin gets what is missing from the packages of the system, and the exit code tells
+whether all of it is there then.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import signal
 
+import pytest
+
 from tests.acceptance.command_line import CommandLine, eventually, is_alive
 
 
@@ -20,6 +22,7 @@ def test_the_demo_shows_three_jobs_and_cleans_up(person: CommandLine) -> None:
         assert not is_alive(int(pid))
 
 
+@pytest.mark.slow
 def test_the_demo_cleans_up_when_it_is_interrupted(person: CommandLine) -> None:
     folder = person.folder / "temporary"
     folder.mkdir()

@@ -93,6 +93,7 @@ def open_api(request: pytest.FixtureRequest, strict_aws: StrictAws, borrow_layou
     return opened
 
 
+@pytest.mark.slow
 class TestEnqueueWithLostReplies(LosesReplies, EnqueueConformance):
     # What is refused before AWS is asked meets none of its faults.
     test_what_is_out_of_range_is_refused_and_adds_nothing = None  # type: ignore[assignment]  # not a test here
@@ -118,78 +119,96 @@ class TestCancelWithLostReplies(LosesReplies, CancelConformance):
     pass
 
 
+@pytest.mark.slow
 class TestRetentionWithLostReplies(LosesReplies, RetentionConformance):
     # Thousands of calls that are all alike.
     test_many_old_jobs_are_purged_in_one_pass = None  # type: ignore[assignment]  # not a test here
 
 
+@pytest.mark.slow
 class TestDequeueWithLostReplies(LosesReplies, DequeueConformance):
     pass
 
 
+@pytest.mark.slow
 class TestVisibilityWithLostReplies(LosesReplies, VisibilityConformance):
     pass
 
 
+@pytest.mark.slow
 class TestRetryWithLostReplies(LosesReplies, RetryConformance):
     pass
 
 
+@pytest.mark.slow
 class TestListingWithLostReplies(LosesReplies, ListingConformance):
     pass
 
 
+@pytest.mark.slow
 class TestOverviewWithLostReplies(LosesReplies, OverviewConformance):
     pass
 
 
+@pytest.mark.slow
 class TestReplayWithLostReplies(LosesReplies, ReplayConformance):
     # Thousands of calls that are all alike.
     test_more_than_a_page_of_events_is_replayed = None  # type: ignore[assignment]  # not a test here
 
 
+@pytest.mark.slow
 class TestLiveWithLostReplies(LosesReplies, LiveConformance):
     pass
 
 
+@pytest.mark.slow
 class TestWaitingUpdateWithLostReplies(LosesReplies, WaitingUpdateConformance):
     pass
 
 
+@pytest.mark.slow
 class TestWaitingGetWithLostReplies(LosesReplies, WaitingGetConformance):
     pass
 
 
+@pytest.mark.slow
 class TestDequeueWithDuplicates(Faulty, DequeueConformance):
     faults = DUPLICATES
 
 
+@pytest.mark.slow
 class TestReleaseInDisorder(Faulty, ReleaseConformance):
     faults = DISORDER
 
 
+@pytest.mark.slow
 class TestVisibilityInDisorder(Faulty, VisibilityConformance):
     faults = DISORDER
 
 
+@pytest.mark.slow
 class TestCancelWhenThrottled(Faulty, CancelConformance):
     faults = THROTTLING
 
 
+@pytest.mark.slow
 class TestCompleteWhenThrottled(Faulty, CompleteConformance):
     faults = THROTTLING
 
 
+@pytest.mark.slow
 class TestReplayWithResets(Faulty, ReplayConformance):
     faults = RESETS
     # Thousands of calls that are all alike.
     test_more_than_a_page_of_events_is_replayed = None  # type: ignore[assignment]  # not a test here
 
 
+@pytest.mark.slow
 class TestFencingWithResets(Faulty, FencingConformance):
     faults = RESETS
 
 
+@pytest.mark.slow
 class TestEnqueueWithConflicts(Faulty, EnqueueConformance):
     faults = CONFLICTS
     # One has hundreds of calls that are all alike, the other none.
@@ -197,10 +216,12 @@ class TestEnqueueWithConflicts(Faulty, EnqueueConformance):
     test_what_is_out_of_range_is_refused_and_adds_nothing = None  # type: ignore[assignment]  # not a test here
 
 
+@pytest.mark.slow
 class TestRetentionInParts(Faulty, RetentionConformance):
     faults = PARTS
     test_many_old_jobs_are_purged_in_one_pass = None  # type: ignore[assignment]  # not a test here
 
 
+@pytest.mark.slow
 class TestListingInParts(Faulty, ListingConformance):
     faults = PARTS
