@@ -23,7 +23,12 @@ AIRUNNER = (sys.executable, "-m", "airunner.cli")
 
 def environment(**more: str) -> dict[str, str]:
     """Return what processes inherit: nothing that configures airunner but what the test says."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        # The last are how `make coverage` reaches processes.
+        if name in {"PATH", "HOME", "LANG"} or name.startswith("COVERAGE_")
+    }
     return {**kept, **more}
 
 
