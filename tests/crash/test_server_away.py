@@ -18,14 +18,14 @@ from airunner.domain.job import JobParams, JobState
 from airunner.testing.conditions import until
 from tests.support.processes import LIMIT_SECONDS, RunningProcess, Stack, peak_resident_bytes, resident_bytes
 
+pytestmark = pytest.mark.slow
+
 MEBIBYTE = 1024 * 1024
 SIZES = [15, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(600)])]
 
 # Says that it is there, waits, prints so many bytes that do not compress well, and says so in a file.
 _PRINTER = """
 import hashlib, os, sys, time
-
-pytestmark = pytest.mark.slow
 gate, done, total = sys.argv[1], sys.argv[2], int(sys.argv[3])
 os.write(1, b"ready\\n")
 while not os.path.exists(gate):
