@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,8 +14,10 @@ from typing import Any
 import pytest
 
 from tests.acceptance.command_line import LIMIT_SECONDS, CommandLine, environment
+from tests.support.programs import program
 
 ROOT = Path(__file__).resolve().parents[2]
+# What the pages say; a server at that port may be somebody's.
 PRINTED = "127.0.0.1:8080"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A program, and what it prints if it prints anything.
@@ -26,7 +27,7 @@ MARK = "\x1e"
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """`airunner dev` at the printed address, or at another port where that one is taken."""
+    """`airunner dev` at an address of its own, which stands for the printed one."""
 
     folder: Path
     address: str
@@ -79,10 +80,10 @@ def sdk_programs() -> dict[str, tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    program("curl")
     folder = tmp_path_factory.mktemp("readme")
     (folder / "examples").symlink_to(ROOT / "examples")
-    address = PRINTED if is_free(PRINTED) else "127.0.0.1:0"
-    with CommandLine(folder=folder).start("dev", "--listen", address) as dev:
+    with CommandLine(folder=folder).start("dev", "--listen", "127.0.0.1:0") as dev:
         url = dev.wait_for("airunner dev ready on").partition(",")[0]
         yield Stack(folder, url.removeprefix("http://"))
 
@@ -109,6 +110,7 @@ def test_curl_examples_of_the_api_page_work(stack: Stack) -> None:
         assert error_code(json.loads(answer)) is None
 
 
+@pytest.mark.slow
 def test_commands_of_the_tour_do_what_the_page_says(stack: Stack) -> None:
     run, monitor, reading, cancel, handlers = [
         script for script in blocks("README.md", "sh") if re.search(r"airunner (run|monitor|cancel)", script)
@@ -154,12 +156,3 @@ def blocks(page: str, language: str) -> list[str]:
 def error_code(answer: dict[str, Any]) -> str | None:
     code: str | None = answer.get("code")
     return code
-
-
-def is_free(address: str) -> bool:
-    host, _, port = address.partition(":")
-    try:
-        with socket.create_server((host, int(port))):
-            return True
-    except OSError:
-        return False

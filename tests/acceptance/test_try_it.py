@@ -22,6 +22,7 @@ def test_the_demo_shows_three_jobs_and_cleans_up(person: CommandLine) -> None:
         assert not is_alive(int(pid))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_demo_cleans_up_when_it_is_interrupted(person: CommandLine, number: signal.Signals) -> None:
     folder = person.folder / "temporary"

@@ -76,7 +76,7 @@ async def test_dynalite_gives_a_second_opinion(dynalite: DynaliteProcess) -> Non
 
 def test_a_missing_node_is_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EmulatorFailed, match="Node is not installed"):
+    with pytest.raises(EmulatorFailed, match="need Node with npm, which is not installed"):
         DynaliteProcess(tmp_path).start()
 
 

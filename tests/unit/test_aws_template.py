@@ -45,6 +45,7 @@ ACTIONS = {
 }
 
 
+@pytest.mark.slow
 def test_the_linter_has_nothing_to_say() -> None:
     lint = [
         str(Path(sys.executable).with_name("cfn-lint")),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from airunner.cli.main import build_app
 from airunner.config import load_settings
 from airunner.config.layers import known_variables
+from tests.support.programs import program
 
 INFRA = Path(__file__).parents[2] / "infra"
 UNITS = sorted((INFRA / "systemd").glob("*.service"))
@@ -30,14 +30,13 @@ def test_there_is_one_of_each_for_server_and_worker() -> None:
     assert [example.name for example in EXAMPLES] == ["server.env.example", "worker.env.example"]
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
 def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
     copy = tmp_path / unit.name
     # The program must exist where the unit says, and here it is elsewhere.
     copy.write_text(unit.read_text().replace("/opt/airunner/bin/airunner", sys.executable))
     checked = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", copy],
+        [*program("systemd-analyze"), "verify", "--man=no", "--recursive-errors=no", copy],
         capture_output=True,
         text=True,
         timeout=60,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airunner.domain.errors import FailedPrecondition
 
@@ -89,6 +89,13 @@ MIGRATIONS = (
     """,
 )
 
+_OF_WRITERS: Final = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "wal_autocheckpoint = 4000",
+    "journal_size_limit = 67108864",
+)
+
 
 class SqliteConnection(sqlite3.Connection):
     """A connection whose statements find the result of a row by `result_of(id)`, in `results`.
@@ -113,12 +120,12 @@ def connect(path: Path, *, read_only: bool = False) -> SqliteConnection:
         cached_statements=256,
         factory=SqliteConnection,
     )
-    if not read_only:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA wal_autocheckpoint = 4000")
-        connection.execute("PRAGMA journal_size_limit = 67108864")
-    connection.execute("PRAGMA cache_size = -32768")
+    try:
+        for pragma in (*(() if read_only else _OF_WRITERS), "cache_size = -32768"):
+            connection.execute(f"PRAGMA {pragma}")
+    except BaseException:  # the file is no database, or the disk is full
+        connection.close()
+        raise
     return connection
 
 

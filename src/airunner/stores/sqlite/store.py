@@ -8,6 +8,7 @@ import os
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
@@ -260,12 +261,8 @@ def back_up(directory: Path, target: Path) -> None:
     if target.exists():
         raise FailedPrecondition(f"{target} exists already")
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    connection, copy = connect(source, read_only=True), sqlite3.connect(target)
-    try:
+    with closing(connect(source, read_only=True)) as connection, closing(sqlite3.connect(target)) as copy:
         connection.backup(copy)
-    finally:
-        copy.close()
-        connection.close()
 
 
 def _take_lock(path: Path) -> IO[bytes]:
