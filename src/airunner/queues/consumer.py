@@ -1,19 +1,19 @@
-"""The one loop that receives, extends, settles and drains; `queues.base` has the rules."""
+"""The one loop that receives, extends and drains; `queues.base` has the rules."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import structlog
 
-from airunner.domain.clock import wait_until
-from airunner.domain.errors import PermanentFailure, VisibilityLost
+from airunner.domain.background import WakeUp
+from airunner.domain.errors import PermanentFailure, VisibilityLost, error_text
 from airunner.domain.retry import RetryPolicy
 from airunner.queues.base import Delivery, Hold, Runner, Source, TryAgain
+from airunner.queues.settlements import Settlements
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
@@ -23,7 +23,6 @@ R = TypeVar("R")
 
 _log = structlog.get_logger("airunner.consumer")
 
-_MAX_SETTLEMENTS: Final = 100
 _PROVIDER_POLL_MS: Final = 1_000
 _LAST_MOMENT_MS: Final = 2_000
 
@@ -74,15 +73,14 @@ class Consumer(Generic[T, R]):
         self._clock = clock
         self._options = options or ConsumerOptions()
         self._held: dict[Delivery[T], _Held[T]] = {}
-        self._finished: deque[tuple[_Held[T], R]] = deque()
-        self._background: set[asyncio.Task[Any]] = set()
+        self._settlements: Settlements[T, R] = Settlements(source, clock, self._forget)
         self._receiving: set[asyncio.Task[Sequence[Delivery[T]]]] = set()
         self._running = 0
         self._requested = 0
         self._received = 0
         self._stopped_at: int | None = None
         self._killed = False
-        self._change: asyncio.Future[None] | None = None
+        self._change = WakeUp(clock)
         self._failure: Exception | None = None
 
     @property
@@ -114,16 +112,16 @@ class Consumer(Generic[T, R]):
             self._stopped_at = self._clock.now()
             for receiving in self._receiving:
                 receiving.cancel()
-            self._changed()
+            self._change.notify()
 
     def kill(self) -> None:
         """Cancel all processing at once, settle nothing more, and end."""
         self._killed = True
         self.stop()
-        self._changed()
+        self._change.notify()
 
     async def _work(self) -> None:
-        settlers = [asyncio.create_task(self._settle_finished()) for _ in range(self._options.settlers)]
+        settlers = [asyncio.create_task(self._settlements.run()) for _ in range(self._options.settlers)]
         try:
             await asyncio.gather(*(self._receive_on() for _ in range(self._options.receivers)))
             await self._drain()
@@ -145,7 +143,7 @@ class Consumer(Generic[T, R]):
                 return
             except Exception as error:  # noqa: BLE001 - whatever goes wrong with a source, the loop goes on
                 failures += 1
-                _log.warning("receive.failed", failures=failures, error=_text(error))
+                _log.warning("receive.failed", failures=failures, error=error_text(error))
                 pause_ms = _ms(self._options.reconnect.delay(failures))
                 await self._until(lambda: self._ending, self._clock.now() + pause_ms)
                 continue
@@ -182,7 +180,7 @@ class Consumer(Generic[T, R]):
         finally:
             self._requested -= room
             self._receiving.discard(receiving)
-            self._changed()
+            self._change.notify()
         return () if receiving.cancelled() else receiving.result()
 
     def _begin(self, deliveries: Sequence[Delivery[T]]) -> None:
@@ -196,7 +194,8 @@ class Consumer(Generic[T, R]):
             self._runner.begin(deliveries, self._finish, self._fail)
         else:
             for held in received:
-                self._settle(held, self._source.release(held.delivery, 0, ""))
+                held.settling = True
+                self._settlements.release(held.delivery, 0, "")
         # One timer for all that came together; most of them are over when it rings.
         age_ms = _ms(min(delivery.extend_after_seconds for delivery in deliveries))
         self._clock.call_at(self._clock.now() + age_ms, lambda: self._extend(received))
@@ -214,7 +213,9 @@ class Consumer(Generic[T, R]):
                 failures = 0
             except Exception as error:  # noqa: BLE001 - an unreachable source is no reason to let go
                 failures += 1
-                _log.warning("extend.failed", key=held.delivery.key, failures=failures, error=_text(error))
+                _log.warning(
+                    "extend.failed", key=held.delivery.key, failures=failures, error=error_text(error)
+                )
                 await self._clock.sleep(self._options.reconnect.delay(failures))
                 continue
             if hold is Hold.CANCELLED:
@@ -227,18 +228,18 @@ class Consumer(Generic[T, R]):
                 return
 
     def _finish(self, results: Sequence[tuple[Delivery[T], R]]) -> None:
-        """Settle deliveries whose processing has returned; those that were given up are left out."""
+        """Ack deliveries whose processing has returned; those that were given up are left out."""
         for delivery, result in results:
             held = self._held.get(delivery)
             if held is None:
                 continue
             self._running -= 1
             if delivery.lost:
-                self._forget(held)
+                self._forget(delivery)
             else:
                 held.settling = True
-                self._finished.append((held, result))
-        self._changed()
+                self._settlements.ack(delivery, result)
+        self._change.notify()
 
     def _fail(self, delivery: Delivery[T], error: BaseException) -> None:
         """Decide what becomes of a delivery whose processing has raised."""
@@ -247,49 +248,24 @@ class Consumer(Generic[T, R]):
             return
         self._running -= 1
         if delivery.lost or isinstance(error, VisibilityLost):
-            self._forget(held)
-        elif isinstance(error, asyncio.CancelledError):
-            self._settle(held, self._source.release(delivery, 0, ""))
+            self._forget(delivery)
+            return
+        held.settling = True
+        if isinstance(error, asyncio.CancelledError):
+            self._settlements.release(delivery, 0, "")
         elif isinstance(error, PermanentFailure):
-            self._settle(held, self._source.dead_letter(delivery, error))
+            self._settlements.dead_letter(delivery, error)
         else:
-            reason = str(error) if isinstance(error, TryAgain) else _text(error)
+            reason = str(error) if isinstance(error, TryAgain) else error_text(error)
             _log.warning("handler.failed", key=delivery.key, attempt=delivery.attempt, error=reason)
             delay = self._options.redelivery.delay(delivery.attempt)
-            self._settle(held, self._source.release(delivery, delay, reason))
+            self._settlements.release(delivery, delay, reason)
 
-    async def _settle_finished(self) -> None:
-        while True:
-            await self._until(lambda: bool(self._finished))
-            count = min(len(self._finished), _MAX_SETTLEMENTS)
-            together = [self._finished.popleft() for _ in range(count)]
-            try:
-                await self._source.ack([(held.delivery, result) for held, result in together])
-            except Exception as error:  # noqa: BLE001 - their visibility lapses; others shall still be settled
-                _log.error("ack.failed", settlements=len(together), error=_text(error))
-            finally:
-                for held, _ in together:
-                    self._forget(held)
-
-    def _settle(self, held: _Held[T], settlement: Coroutine[Any, Any, None]) -> None:
-        """Report one delivery by itself, in a task of its own that outlives its processing."""
-        held.settling = True
-        task = asyncio.create_task(settlement)
-        self._background.add(task)
-
-        def settled(_: asyncio.Task[None]) -> None:
-            self._background.discard(task)
-            if not task.cancelled() and (error := task.exception()):
-                _log.error("settlement.failed", key=held.delivery.key, error=_text(error))
-            self._forget(held)
-
-        task.add_done_callback(settled)
-
-    def _forget(self, held: _Held[T]) -> None:
-        self._held.pop(held.delivery, None)
-        if held.extender:
+    def _forget(self, delivery: Delivery[T]) -> None:
+        held = self._held.pop(delivery, None)
+        if held and held.extender:
             held.extender.cancel()
-        self._changed()
+        self._change.notify()
 
     async def _drain(self) -> None:
         """Wait for the held deliveries, then cancel them, then give them up; extending goes on meanwhile."""
@@ -306,12 +282,10 @@ class Consumer(Generic[T, R]):
         for delivery in self._held:
             delivery.lost = True
         self._cancel_all()
-        for task in self._background:
-            task.cancel()
-        self._finished.clear()
+        self._settlements.abandon()
         await self._until(lambda: self._running == 0, self._clock.now() + _LAST_MOMENT_MS)
-        for held in list(self._held.values()):
-            self._forget(held)
+        for delivery in list(self._held):
+            self._forget(delivery)
 
     def _cancel_all(self) -> None:
         for held in self._held.values():
@@ -335,18 +309,8 @@ class Consumer(Generic[T, R]):
         while not condition():
             if deadline is not None and self._clock.now() >= deadline:
                 return False
-            if self._change is None:
-                self._change = asyncio.get_running_loop().create_future()
-            if deadline is None:
-                await asyncio.wait({self._change})
-            else:
-                await wait_until(self._clock, deadline, self._change)
+            await self._change.wait(deadline)
         return True
-
-    def _changed(self) -> None:
-        change, self._change = self._change, None
-        if change and not change.done():
-            change.set_result(None)
 
 
 class _Held(Generic[T]):
@@ -362,7 +326,3 @@ class _Held(Generic[T]):
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
-
-
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

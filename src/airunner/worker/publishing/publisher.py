@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from airunner import telemetry
+from airunner.domain.background import WakeUp
 from airunner.domain.batching import Batcher
-from airunner.domain.clock import wait_until
 from airunner.domain.errors import (
     AirunnerError,
     InvalidArgument,
@@ -85,7 +85,7 @@ class Publisher:
         self._sender: asyncio.Task[None] | None = None
         self._closing = False
         self._singly = False
-        self._room: asyncio.Future[None] | None = None
+        self._room = WakeUp(clock)
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when nothing of this attempt will be accepted any more, or publishing broke down."""
         batcher.watched = attempt.watched
@@ -198,7 +198,7 @@ class Publisher:
             self.lost.exception()  # it is also raised by the next call; nobody has to read it here
         if not self._closing:
             self._send()
-        self._make_room()
+        self._room.notify()
 
     async def _publish_waiting(self) -> None:
         failures = 0
@@ -229,7 +229,7 @@ class Publisher:
         self._singly = False
         self._next_stored = answer.next_sequence
         self._waiting.drop_before(answer.next_sequence)
-        self._make_room()
+        self._room.notify()
         if answer.cancel_requested:
             self._on_cancel()
         self._attempt.set_watched(answer.watched)
@@ -268,13 +268,6 @@ class Publisher:
 
     async def _until_room(self) -> None:
         while self._waiting.full and not self.lost.done():
-            if self._room is None:
-                self._room = asyncio.get_running_loop().create_future()
-            if not await wait_until(self._clock, self._clock.now() + _SPILL_AFTER_MS, self._room):
+            if not await self._room.wait(self._clock.now() + _SPILL_AFTER_MS):
                 self._waiting.spill()
         self.raise_if_lost()
-
-    def _make_room(self) -> None:
-        room, self._room = self._room, None
-        if room and not room.done():
-            room.set_result(None)
