@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from dataclasses import asdict
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airunner.domain.event import Position
+    from airunner.domain.execution import BatchingConfig
     from airunner.domain.job import Job
     from airunner.stores.records import ApiKey, NewJob
 
@@ -35,7 +37,7 @@ def log_enqueued(jobs: Sequence[NewJob]) -> None:
         count=len(jobs),
         queue=",".join(dict.fromkeys(job.queue for job in jobs)),
         first_job_id=first.job_id,
-        batching=asdict(first.execution.batching),
+        batching=_batching_fields(first.execution.batching),
     )
     _log_each(jobs)
 
@@ -71,14 +73,14 @@ def log_replayed(job_id: str, start: Position, end: Position) -> None:
 
 
 def log_key_created(key: ApiKey) -> None:
-    """Log a new key, whose name is a principal."""
+    """Log a new key. Keys are written beside the server, so nobody knows by whom."""
     scopes, queues = sorted(key.scopes), sorted(key.queues)
-    _write(logging.INFO, "key.created", key_id=key.key_id, name=key.name, scopes=scopes, queues=queues)
+    _write_line(logging.INFO, "key.created", key_id=key.key_id, name=key.name, scopes=scopes, queues=queues)
 
 
 def log_key_revoked(key_id: str) -> None:
     """Log the end of a key."""
-    _write(logging.INFO, "key.revoked", key_id=key_id)
+    _write_line(logging.INFO, "key.revoked", key_id=key_id)
 
 
 def _log_each(jobs: Sequence[NewJob]) -> None:
@@ -91,10 +93,19 @@ def _log_each(jobs: Sequence[NewJob]) -> None:
             job_id=job.job_id,
             queue=job.queue,
             request_id=job.request_id,
-            batching=asdict(job.execution.batching),
+            batching=_batching_fields(job.execution.batching),
         )
 
 
+@lru_cache(maxsize=64)
+def _batching_fields(batching: BatchingConfig) -> dict[str, Any]:
+    return asdict(batching)
+
+
 def _write(level: int, event: str, **fields: Any) -> None:
+    _write_line(level, event, principal=current_caller.get().principal, **fields)
+
+
+def _write_line(level: int, event: str, **fields: Any) -> None:
     with suppress(Exception):
-        _log.log(level, event, principal=current_caller.get().principal, **fields)
+        _log.log(level, event, **fields)
