@@ -301,7 +301,7 @@ class AwsStore:
         return await self._keys.list()
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
-        """End a key; tell whether it exists."""
+        """Revoke a key; return whether it exists."""
         return await self._keys.revoke(key_id, now)
 
 
