@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from airunner.aws.calls import Aws
+from airunner.aws.clients import OF_A_QUEUE
 from airunner.queues.memory import MemoryQueue
 from airunner.queues.sqs import SqsQueue
 from airunner.testing.clock import ManualClock
@@ -43,7 +44,7 @@ def on_sqs(aws: StrictProxy, aws_env: str, emulator: EmulatorProcess) -> OpenQue
     @asynccontextmanager
     async def opened() -> AsyncIterator[QueueUnderTest]:
         clock = ManualClock()
-        async with Aws(replace(options_of(aws.url), clients=("sqs", "polls"))) as account:
+        async with Aws(replace(options_of(aws.url), clients=OF_A_QUEUE)) as account:
             dead_url, url = await make_queues(account, aws_env)
             yield QueueUnderTest(
                 queue=SqsQueue(account, url, clock=clock),

@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from airunner.aws.calls import Aws
+from airunner.aws.clients import OF_A_QUEUE
 from airunner.domain.errors import (
     InternalError,
     InvalidArgument,
@@ -52,7 +53,7 @@ class Site:
 @pytest.fixture
 async def site(aws: StrictProxy, aws_env: str) -> AsyncIterator[Site]:
     clock = ManualClock()
-    async with Aws(replace(options_of(aws.url), clients=("sqs", "polls"))) as account:
+    async with Aws(replace(options_of(aws.url), clients=OF_A_QUEUE)) as account:
         dead_url, url = await make_queues(account, aws_env)
         aws.counts.reset()
         yield Site(

@@ -50,7 +50,7 @@ def check_message(message: NewMessage) -> NewMessage:
 def hold_seconds(message: Message, wanted_seconds: float, now: int) -> int:
     """Return for how many whole seconds from now a receive may hold its message, of those that are wanted.
 
-    Less than nothing is left once MAX_HOLD_SECONDS have passed since the receive.
+    The result is 0 or less once MAX_HOLD_SECONDS have passed since the receive.
     """
     return min(math.ceil(wanted_seconds), (message.received_at - now) // 1000 + MAX_HOLD_SECONDS)
 

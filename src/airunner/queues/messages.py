@@ -62,6 +62,7 @@ class Message:
     sent_at: int
     received_at: int
     attributes: Mapping[str, str] = field(default_factory=dict)
+    """Those that are texts or numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +198,7 @@ class MessageSource(Generic[T]):
         return Hold.HELD
 
     async def ack(self, settlements: Sequence[tuple[Delivery[Received[T]], object]]) -> None:
-        """Delete messages, many in one call. What their handlers returned is nothing to a queue."""
+        """Delete messages, many in one call. A queue has no use for the results of their processing."""
         left: Sequence[Message] = [delivery.body.message for delivery, _ in settlements]
 
         async def delete() -> None:
@@ -237,7 +238,7 @@ class MessageSource(Generic[T]):
     def _delivery(self, message: Message) -> Delivery[Received[T]] | None:
         try:
             value = self._decode(message.body)
-        except Exception as error:  # noqa: BLE001 - whatever a decoder raises, nobody can handle the body
+        except Exception as error:  # noqa: BLE001 - whatever a decoder raises, nobody can process the body
             code = "unhandled" if isinstance(error, UnhandledMessage) else "undecodable"
             failure = PermanentFailure(code, str(error) or type(error).__name__)
             self._background_tasks.begin(message.message_id, self._put_aside(message, failure))

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from airunner.domain.answers import DeadLetter, DeadLetterPage, Redriven
     from airunner.domain.requests import Redrive
-    from airunner.stores.base import DeadLetters, JobStore
+    from airunner.stores.abilities import DeadLetters
+    from airunner.stores.base import JobStore
     from airunner.stores.records import ApiKey
 
 DEFAULT_MESSAGES = 100

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airunner.domain.answers import MessageCounts, QueueStats
     from airunner.domain.clock import Clock
     from airunner.services.api import JobsApi
-    from airunner.stores.base import DeadLetters
+    from airunner.stores.abilities import DeadLetters
 
 INTERVAL_SECONDS: Final = 15.0
 MESSAGES_INTERVAL_MS: Final = 60_000

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.services.notifier import Notifier
     from airunner.services.watchers import Watchers
-    from airunner.stores.base import ChangeStream, SharedState
+    from airunner.stores.abilities import ChangeStream, SharedState
 
 _BUSY_SECONDS: Final = 0.5
 _IDLE_SECONDS: Final = 2.0

@@ -13,22 +13,14 @@ from typing import TYPE_CHECKING, Protocol
 from airunner.domain.lifecycle import Lifecycle
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from airunner.domain.answers import (
-        DeadLetter,
-        DeadLetterPage,
-        Enqueued,
-        JobPage,
-        MessageCounts,
-        PayloadLinks,
-        QueueStats,
-        Redriven,
-    )
+    from airunner.domain.answers import Enqueued, JobPage, QueueStats
     from airunner.domain.errors import AirunnerError
     from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job
-    from airunner.domain.requests import JobQuery, Redrive
+    from airunner.domain.requests import JobQuery
+    from airunner.stores.abilities import ChangeStream, DeadLetters, PayloadLinking, SharedState
     from airunner.stores.records import (
         ApiKey,
         AttemptKey,
@@ -167,47 +159,3 @@ class JobStore(KeyStore, Protocol):
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """End what nobody may claim any more, and purge what is too old. Bounded; call it again and again."""
-
-
-class PayloadLinking(Protocol):
-    """Large payloads, kept where they can be read without a server."""
-
-    async def link_payloads(self, job_id: str, seconds: int) -> PayloadLinks:
-        """Return addresses that are good for so long. Who may have them is for the caller to know."""
-
-
-class SharedState(Protocol):
-    """What servers of one store tell each other through it; their news have to be asked for."""
-
-    async def read_marks(self, job_ids: Sequence[str]) -> Mapping[str, Hashable]:
-        """Return, of the jobs that exist, something that changes with what their holders or watchers see."""
-
-    async def note_watched(self, job_ids: Sequence[str], until: int) -> None:
-        """Let every server know that somebody looks at these jobs; see `Lifecycle.watched_until`."""
-
-
-class ChangeStream(Protocol):
-    """Tells of changes sooner than the marks of jobs are asked for."""
-
-    async def read(self) -> Collection[str]:
-        """Return jobs that got events since the last call; some may be missing. One reader at a time."""
-
-
-class DeadLetters(Protocol):
-    """Messages that ended in a dead-letter queue. Rows decide; no message is a job."""
-
-    async def look(self, queue: str, max_messages: int) -> DeadLetterPage:
-        """Look at messages; they can be received again at once."""
-
-    async def redrive(self, redrive: Redrive) -> Redriven:
-        """Send messages back, each before it is deleted: one may come twice, which is harmless, none is lost.
-
-        A call is bounded in messages and in time. What was looked at and left stays out of sight for half a
-        minute, so that calls in a row come to an end.
-        """
-
-    async def purge(self, queue: str, max_messages: int, *, dry_run: bool) -> Sequence[DeadLetter]:
-        """Delete messages and return them. A job that is open gets a new message in time."""
-
-    async def count(self) -> Sequence[MessageCounts]:
-        """Return the counts of every queue."""

@@ -70,7 +70,7 @@ class Claimer:
     async def claim(
         self, queue: str, received: Sequence[ReceivedWake], demand: Demand
     ) -> tuple[bool, list[Job]]:
-        """Claim what the messages name; tell whether the queue is paused, in which case nothing is.
+        """Claim what the messages name; return whether the queue is paused, and the jobs: none if it is.
 
         A message whose row is missing is left alone: if it stays so, the queue's redrive puts it aside.
         """
@@ -131,5 +131,5 @@ def _claimed(outcomes: Sequence[Job | BaseException | None]) -> list[Job]:
 
 
 def is_paused(item: dict[str, dict[str, object]] | None) -> bool:
-    """Tell whether what is known of a queue says that nothing may be claimed from it."""
+    """Return whether what is known of a queue says that nothing may be claimed from it."""
     return bool(item and item.get("paused", {}).get("BOOL"))

@@ -63,7 +63,7 @@ class Keys:
         return [_key(items[name]) for name in names if name in items]
 
     async def revoke(self, key_id: str, now: int) -> bool:
-        """End a key; tell whether it exists."""
+        """Revoke a key; return whether it exists."""
         conditions = {"key_id": text(key_id), "revoked_at": number(0)}
         try:
             await self._aws.dynamodb(

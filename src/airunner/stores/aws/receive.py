@@ -216,7 +216,7 @@ class Receiver:
                 self._park(demand, answer, first=True)
 
     async def _is_open(self, queue: str) -> bool:
-        """Tell whether a queue may be received from; one that was paused is asked about again."""
+        """Return whether a queue may be received from; one that was paused is looked up again."""
         if queue in self._paused:
             items = await self._rows.read_many([queue_key(queue)])
             if not is_paused(items.get(queue_key(queue))):

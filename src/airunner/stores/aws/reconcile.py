@@ -101,13 +101,13 @@ class Reconciler:
                 yield [row_from_item(items[name]) for name in names if name in items]
 
     async def _look_at(self, row: Row, now: int) -> bool:
-        """Do what a job needs; tell whether it has ended by that. One that vanished was purged elsewhere."""
+        """Do what a job needs; return whether that ended it. One that vanished was purged elsewhere."""
         with suppress(JobNotFound):
             return await self._settle(row, now)
         return False
 
     async def _settle(self, row: Row, now: int) -> bool:
-        """Do what a job needs; tell whether it has ended by that."""
+        """Do what a job needs; return whether that ended it."""
         life = row.life
         # The index may lag behind the row, and another replica may be quicker.
         if life.state.terminal or number_of_check(row) > now:

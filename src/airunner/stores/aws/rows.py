@@ -133,9 +133,9 @@ class Rows:
         raise Unavailable("too many others change this job")
 
     async def write(self, row: Row, life: Lifecycle) -> tuple[bool, Row]:
-        """Write a life over the one that was read; if somebody was quicker, return the row as they left it.
+        """Write a life over the one that was read; return whether that was done, and the row as it is then.
 
-        Tell which of the two it was.
+        If somebody was quicker, nothing is written, and the row is the one that they left.
         """
         changes = life_changes(row.life, life) | _check_changes(row, life)
         nonce = {"nonce": text(row.nonce)}
@@ -159,7 +159,7 @@ class Rows:
         *,
         result: JobResult | None = None,
     ) -> tuple[bool, Row]:
-        """Write attributes on conditions, under a new nonce; tell whether it was done, and the row.
+        """Write attributes on conditions, under a new nonce; return whether that was done, and the row.
 
         `result` is what the changes say of it, so that it need not be read again.
         """
@@ -204,7 +204,7 @@ def _check_changes(row: Row, life: Lifecycle) -> Item:
 
 
 def _may_yet_name(row: Row, attempt: int, kept: Item) -> bool:
-    """Tell whether a row names what was kept for the end of an attempt, or may do so one day.
+    """Return whether a row names what was kept for the end of an attempt, or may do so one day.
 
     While the attempt runs, another call may be about to end it with the same bytes, under the same name.
     """

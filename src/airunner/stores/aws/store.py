@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from airunner.domain.job import Job
     from airunner.domain.lifecycle import Lifecycle
     from airunner.domain.requests import JobQuery
+    from airunner.stores.abilities import PayloadLinking, SharedState
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.listing import ListingBounds
-    from airunner.stores.base import PayloadLinking, SharedState
     from airunner.stores.records import (
         ApiKey,
         AttemptKey,
