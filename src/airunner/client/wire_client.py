@@ -201,18 +201,18 @@ class WireClient:
             await self._jobs.call(JobServiceClient.resume_queue, resume_to_pb(queue))
 
     async def list_workers(self) -> Sequence[WorkerSeen]:
-        """Return the workers that were heard of lately."""
+        """Return the workers that called the server lately."""
         reply = await self._jobs.call(JobServiceClient.list_workers, list_workers_to_pb())
         return answers.workers_from_pb(reply)
 
     async def list_dead_letters(self, queue: str, *, max_messages: int = 0) -> DeadLetterPage:
-        """Look at messages that nobody could do anything with; FailedPrecondition where there are no such."""
+        """Look at dead letters; FailedPrecondition where the store has no dead-letter queues."""
         request = dead_letters.list_to_pb(queue=queue, max_messages=max_messages)
         reply = await self._admin.call(AdminServiceClient.list_dead_letters, request)
         return dead_letters.page_from_pb(reply)
 
     async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
-        """Send such messages back to their queue."""
+        """Send dead letters back to their queue."""
         request = dead_letters.redrive_to_pb(redrive)
         reply = await self._admin.call(AdminServiceClient.redrive_dead_letters, request)
         return dead_letters.redriven_from_pb(reply)
@@ -220,7 +220,7 @@ class WireClient:
     async def purge_dead_letters(
         self, queue: str, *, max_messages: int = 0, dry_run: bool = False
     ) -> Sequence[DeadLetter]:
-        """Delete such messages."""
+        """Delete dead letters."""
         request = dead_letters.purge_to_pb(queue=queue, max_messages=max_messages, dry_run=dry_run)
         reply = await self._admin.call(AdminServiceClient.purge_dead_letters, request)
         return dead_letters.purged_from_pb(reply)

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 
 class AirunnerError(Exception):
-    """The job platform could not do what was asked."""
+    """The base of all errors of airunner."""
 
     @property
     def text(self) -> str:
@@ -103,7 +103,7 @@ class InternalError(AirunnerError):
 
 
 class PermanentFailure(Exception):
-    """A handler's verdict that trying again is useless."""
+    """Raised by a handler to say that trying again is useless."""
 
     def __init__(self, code: str, message: str = "") -> None:
         super().__init__(message or code)

@@ -1,4 +1,4 @@
-"""When to try again: one policy for publishing, redelivery, reconnects and every poller."""
+"""Exponential back-off: one policy and one loop for whatever is tried again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists divided into portions that are not too large for one call."""
+"""Splitting lists into parts that fit into one call."""
 
 from __future__ import annotations
 

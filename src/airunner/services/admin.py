@@ -41,18 +41,18 @@ class AdminService:
         return found
 
     async def list_dead_letters(self, queue: str, *, max_messages: int = 0) -> DeadLetterPage:
-        """Look at messages that nobody could do anything with; zero is the default number."""
+        """Look at dead letters; zero is the default number."""
         return await self._dead_letters.look(limits.check_queue(queue), _bounded(max_messages))
 
     async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
-        """Send such messages back to their queue."""
+        """Send dead letters back to their queue."""
         queue, count = limits.check_queue(redrive.queue), _bounded(redrive.max_messages)
         return await self._dead_letters.redrive(replace(redrive, queue=queue, max_messages=count))
 
     async def purge_dead_letters(
         self, queue: str, *, max_messages: int = 0, dry_run: bool = False
     ) -> Sequence[DeadLetter]:
-        """Delete such messages."""
+        """Delete dead letters."""
         return await self._dead_letters.purge(
             limits.check_queue(queue), _bounded(max_messages), dry_run=dry_run
         )

@@ -199,7 +199,7 @@ class JobService:
                 self._refuse_when_stopping()
 
     async def list_jobs(self, query: JobQuery) -> JobPage:
-        """Return jobs, newest first, without what is large of them."""
+        """Return jobs, newest first, without their large parts."""
         if query.queue:
             limits.check_queue(query.queue)
         limits.check_range(query.page, "page", 1, limits.MAX_PAGE)

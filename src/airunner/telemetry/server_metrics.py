@@ -18,11 +18,11 @@ queue_dead_letters = Gauge(
     "queue",
 )
 
-jobs_enqueued = Counter("airunner.jobs.enqueued", "Jobs that were added")
-jobs_dequeued = Counter("airunner.jobs.dequeued", "Attempts that were begun")
+jobs_enqueued = Counter("airunner.jobs.enqueued", "Jobs enqueued")
+jobs_dequeued = Counter("airunner.jobs.dequeued", "Attempts begun")
 jobs_redelivered = Counter("airunner.jobs.redelivered", "Attempts beyond the first of their job")
-jobs_released = Counter("airunner.jobs.released", "Attempts that were given back")
-jobs_completed = Counter("airunner.jobs.completed", "Jobs that ended, in whatever way", "state", "outcome")
+jobs_released = Counter("airunner.jobs.released", "Attempts released by their worker")
+jobs_completed = Counter("airunner.jobs.completed", "Jobs ended", "state", "outcome")
 jobs_queue_wait = Histogram(
     "airunner.jobs.queue_wait", "Time from when a job is due to its first dequeue", LONG_SECONDS, unit="s"
 )
@@ -34,29 +34,29 @@ jobs_processing_time = Histogram(
 )
 attempts_lost = Counter("airunner.attempts.lost", "Attempts whose worker stopped calling", "then")
 
-events_published = Counter("airunner.events.published", "Events that were accepted")
+events_published = Counter("airunner.events.published", "Events published")
 events_batches = Counter("airunner.events.batches", "Batches that these events were stored in")
 events_published_bytes = Counter("airunner.events.published_bytes", "Size of these batches", unit="By")
 streams_active = Gauge("airunner.streams.active", "Open event streams")
 
-dequeues_waiting = Gauge("airunner.dequeues.waiting", "Calls that wait for jobs")
+dequeues_waiting = Gauge("airunner.dequeues.waiting", "Dequeue calls that wait for jobs")
 workers_seen = Gauge("airunner.workers", "Workers that called lately", "health")
 
 loop_last_success_age = Gauge(
     "airunner.loop.last_success_age", "Time since a background loop last did its work", "loop", unit="s"
 )
 
-store_commits = Counter("airunner.store.commits", "Transactions that were committed")
+store_commits = Counter("airunner.store.commits", "Transactions committed")
 store_commit_time = Counter("airunner.store.commit_time", "Time that these commits took", unit="s")
 
-aws_calls = Counter("airunner.aws.calls", "Calls of AWS, each try counted", "service", "operation", "outcome")
+aws_calls = Counter("airunner.aws.calls", "Calls of AWS, retries included", "service", "operation", "outcome")
 aws_call_time = Histogram(
     "airunner.aws.call_time", "Time that these calls took", SECONDS, "service", "operation", unit="s"
 )
-aws_retries = Counter("airunner.aws.retries", "Calls of AWS that failed and were repeated", "service")
-aws_throttles = Counter("airunner.aws.throttles", "Calls that AWS refused as too many", "service")
+aws_retries = Counter("airunner.aws.retries", "Calls of AWS that failed and were retried", "service")
+aws_throttles = Counter("airunner.aws.throttles", "Calls that AWS throttled", "service")
 aws_consumed_capacity = Counter(
-    "airunner.aws.consumed_capacity", "Capacity units that DynamoDB charged", "table", "kind"
+    "airunner.aws.consumed_capacity", "Capacity units consumed in DynamoDB", "table", "kind"
 )
 aws_sends_failed = Counter("airunner.aws.sends_failed", "Messages of jobs that could not be sent")
 aws_follow_ups_failed = Counter(
