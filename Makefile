@@ -3,32 +3,57 @@
 SHELL := /bin/bash
 
 PYTHON ?= python3
-# More processes for pytest: make test WORKERS=2. More arguments: make test ARGS="-k token".
-WORKERS ?= 0
+# The processes of pytest, one for each core: make test WORKERS=0 is one alone, which a debugger can follow.
+WORKERS ?= auto
+# More arguments: make test ARGS="-k token".
 ARGS ?=
+# The environment, and the Python that it is made with.
+VENV ?= .venv
+VENV_PYTHON ?= >=3.11
 
 UV := $(PYTHON) scripts/uv.py
-BIN := .venv/bin
-READY := .venv/.ready
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 SOURCES = $(wildcard src tests scripts benchmarks examples)
 COMPILE := $(UV) pip compile pyproject.toml --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --custom-compile-command "make lock"
 
-.PHONY: help setup demo test test-long check lint types proto-check format proto proto-generate lock bench clean
+# Tests start Python by the hundred, and none of these shall compile again what another has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup demo test test-slow test-all test-long test-pythons coverage
+.PHONY: check lint types proto-check format proto proto-generate lock bench clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 setup: $(READY) ## Make .venv with everything in it, .venv/bin/airunner included
+	@$(BIN)/python scripts/programs.py
 
 demo: $(READY) ## Start a server and a worker, run three jobs and watch them live
 	@$(BIN)/airunner demo
 
-test: $(READY) ## Run the tests
-	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+test: $(READY) ## Run the tests but for the slow ones
+	@$(PYTEST) $(ARGS)
 
-test-long: $(READY) ## Run the tests and the long ones, with many more examples
-	@HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -n $(WORKERS) -m "" --timeout=3600 $(ARGS)
+test-slow: $(READY) ## Run the slow tests alone
+	@HYPOTHESIS_PROFILE=ci $(PYTEST) -m "slow and not long" $(ARGS)
+
+test-all: $(READY) ## Run the tests and the slow ones
+	@HYPOTHESIS_PROFILE=ci $(PYTEST) -m "not long" $(ARGS)
+
+test-long: $(READY) ## Run all tests, those that take minutes too, with many more examples
+	@HYPOTHESIS_PROFILE=long $(PYTEST) -m "" --timeout=3600 $(ARGS)
+
+test-pythons: ## Run the tests on each Python from 3.11 to 3.13 that is installed
+	@MAKE="$(MAKE)" $(PYTHON) scripts/pythons.py test
+
+coverage: $(READY) ## Measure what the tests run of src/airunner, the processes that they start included
+	@rm -f .coverage .coverage.*
+	@HYPOTHESIS_PROFILE=ci $(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist worksteal -m "not long" $(ARGS)
+	@$(BIN)/python -m coverage combine --quiet
+	@$(BIN)/python -m coverage report --skip-covered
 
 check: lint types proto-check ## Check style, types, the contract and its generated code
 
@@ -60,11 +85,11 @@ bench: $(READY) ## Measure the speed, against limits measured in the same run
 	@MALLOC_TRIM_THRESHOLD_=67108864 $(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## Remove the environment, the tools and the caches
-	rm -rf .venv .tools .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* .tools .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml requirements/dev.txt scripts/uv.py
-	@test -x $(BIN)/python || $(UV) venv --quiet --python '>=3.11' .venv
+	@test -x $(BIN)/python || $(UV) venv --quiet --python '$(VENV_PYTHON)' $(VENV)
 	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@

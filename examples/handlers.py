@@ -15,7 +15,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from airunner.handlers import Context, PermanentFailure, handler
+from airunner import Context, PermanentFailure, handler
 
 log = logging.getLogger("thumbnails")
 

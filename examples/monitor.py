@@ -10,9 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from airunner import Client
-from airunner.domain.event import Output, ProcessEnd, ProcessError
-from airunner.domain.job import JobParams
+from airunner import Client, JobParams, Output, ProcessEnd, ProcessError
 
 SERVER = os.environ.get("AIRUNNER_SERVER", "http://127.0.0.1:8080")
 

@@ -1,4 +1,4 @@
-"""A worker in plain Python, on nothing but the client: dequeue one job, do it, report it.
+"""A worker in plain Python, on nothing but the client: dequeue a job, do it, report it, take the next one.
 
     python examples/worker.py [QUEUE]
 
@@ -10,57 +10,93 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
+from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import Sequence
+from contextlib import suppress
 
-from airunner import AsyncClient
-from airunner.domain.answers import DequeuedJob
-from airunner.domain.batching import Batcher
-from airunner.domain.clock import SystemClock
-from airunner.domain.event import ProcessEnd, ProcessStart, StreamType
-from airunner.domain.job import JobResult, Outcome
-from airunner.domain.requests import CompleteRequest, UpdateRequest
+from airunner import (
+    AsyncClient,
+    Batcher,
+    CompleteRequest,
+    DequeuedJob,
+    Event,
+    JobResult,
+    Outcome,
+    ProcessEnd,
+    ProcessStart,
+    StreamType,
+    UpdateRequest,
+)
 
 SERVER = os.environ.get("AIRUNNER_SERVER", "http://127.0.0.1:8080")
 
 
 async def main(queue: str) -> None:
-    """Do one job of a queue."""
+    """Do the jobs of a queue, one after the other, until interrupted."""
     async with AsyncClient(SERVER) as client:
-        jobs = await client.dequeue(queue, wait_seconds=20)
-        for dequeued in jobs:
-            heartbeat = asyncio.create_task(keep_alive(client, dequeued))
-            try:
-                await do(client, dequeued)
-            finally:
-                heartbeat.cancel()
+        while True:
+            for dequeued in await client.dequeue(queue, wait_seconds=20):
+                heartbeat = asyncio.create_task(keep_alive(client, dequeued))
+                try:
+                    await do(client, dequeued)
+                finally:
+                    heartbeat.cancel()
 
 
 async def do(client: AsyncClient, dequeued: DequeuedJob) -> None:
-    """Run the command, publish what it prints in batches, and complete the job with the last of them."""
-    clock, params = SystemClock(), dequeued.job.params
+    """Run the command, publish its lines as they come, and complete the job with the last of them."""
     batcher = Batcher(dequeued.job.execution.batching)
-    process = await asyncio.create_subprocess_exec(
-        params.command, *params.args, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    started_at = clock.now()
-    flushes = batcher.add(ProcessStart(pid=process.pid, started_at=started_at), started_at)
-    assert process.stdout is not None
-    async for line in process.stdout:
-        flushes += batcher.add_output([line], StreamType.STDOUT, clock.now())
-        while flushes:
-            await client.publish_events(dequeued.task_token, flushes.pop(0).events)
-    exit_code = await process.wait()
-    duration = clock.now() - started_at
-    flushes = batcher.add(
-        ProcessEnd(pid=process.pid, exit_code=exit_code, run_duration_ms=duration), clock.now()
-    )
+    try:
+        pid, exit_code, duration = await run(client, dequeued, batcher)
+    except OSError:  # there is no such command
+        pid, exit_code, duration = 0, 127, 0
+    end = ProcessEnd(pid=pid, exit_code=exit_code, run_duration_ms=duration)
+    events = [event for flush in batcher.add(end, now_ms()) for event in flush.events]
     result = JobResult(
         success=exit_code == 0,
         outcome=Outcome.SUCCESS if exit_code == 0 else Outcome.FAILURE,
         exit_code=exit_code,
         final_sequence=batcher.next_sequence - 1,
     )
-    events = [event for flush in flushes for event in flush.events]
     await client.complete(CompleteRequest(task_token=dequeued.task_token, result=result, events=events))
+
+
+async def run(client: AsyncClient, dequeued: DequeuedJob, batcher: Batcher) -> tuple[int, int, int]:
+    """Run the command and publish what it prints; return its process id, exit code and duration."""
+    params = dequeued.job.params
+    process = await asyncio.create_subprocess_exec(params.command, *params.args, stdout=PIPE, stderr=STDOUT)
+    assert process.stdout is not None
+    started_at = now_ms()
+    flushes = batcher.add(ProcessStart(pid=process.pid, started_at=started_at), started_at)
+    reading = asyncio.create_task(process.stdout.readline())
+    while True:
+        await publish(client, dequeued, batcher, [flush.events for flush in flushes])
+        # Whichever comes first: another line, or the time at which the batcher wants no more of them.
+        due_at = batcher.due_at
+        await asyncio.wait({reading}, timeout=None if due_at is None else max(0, due_at - now_ms()) / 1000)
+        if not reading.done():
+            flushes = batcher.tick(now_ms())
+        elif line := reading.result():
+            flushes = batcher.add_output([line], StreamType.STDOUT, now_ms())
+            reading = asyncio.create_task(process.stdout.readline())
+        else:
+            break
+    return process.pid, await process.wait(), now_ms() - started_at
+
+
+async def publish(
+    client: AsyncClient, dequeued: DequeuedJob, batcher: Batcher, batches: Sequence[Sequence[Event]]
+) -> None:
+    """Publish batches in their order. While somebody watches the job, the next lines go at once."""
+    for events in batches:
+        answer = await client.publish_events(dequeued.task_token, events)
+        batcher.watched = answer.watched
+
+
+def now_ms() -> int:
+    """Return the time as events have it: in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 async def keep_alive(client: AsyncClient, dequeued: DequeuedJob) -> None:
@@ -71,4 +107,5 @@ async def keep_alive(client: AsyncClient, dequeued: DequeuedJob) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "default"))
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "default"))

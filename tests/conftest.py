@@ -19,8 +19,9 @@ pytest_plugins = ("tests.support.aws",)
 # The examples of a machine that runs over a socket or a file differ in time with the load of the computer.
 _PATIENT = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
-settings.register_profile("ci", deadline=None, print_blob=True, suppress_health_check=_PATIENT)
-settings.register_profile(
-    "long", deadline=None, print_blob=True, suppress_health_check=_PATIENT, max_examples=1000
-)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+# How many examples: as many as one waits for, as many as find what is there to be found, and more.
+for _profile, _examples in {"quick": 25, "ci": 100, "long": 1000}.items():
+    settings.register_profile(
+        _profile, deadline=None, print_blob=True, suppress_health_check=_PATIENT, max_examples=_examples
+    )
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))

@@ -1,20 +1,174 @@
-"""airunner: run long jobs anywhere, watch every line of them live, and never lose one."""
+"""airunner: run long jobs anywhere, watch every line of them live, and never lose one.
+
+The names of this module are the Python SDK; docs/sdk.md says how to use them. Each is imported from its home
+when it is first used, so that `import airunner` costs nothing.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from airunner.client import AsyncClient, Client, EventBuffer
+    from typing import Any, Final
+
+    from airunner.client import AsyncClient, Client, ConnectionState, StreamOptions
+    from airunner.domain.answers import DequeuedJob, Enqueued, JobPage, QueueStats, WorkerSeen
+    from airunner.domain.batching import Batcher
+    from airunner.domain.errors import (
+        AirunnerError,
+        AlreadyExists,
+        DeadlineExceeded,
+        FailedPrecondition,
+        InternalError,
+        InvalidArgument,
+        NotFound,
+        PermanentFailure,
+        PermissionDenied,
+        ResourceExhausted,
+        SequenceMismatch,
+        Unauthenticated,
+        Unavailable,
+    )
+    from airunner.domain.event import (
+        Event,
+        EventType,
+        Gap,
+        Output,
+        ProcessEnd,
+        ProcessError,
+        ProcessStart,
+        Progress,
+        StreamType,
+    )
+    from airunner.domain.execution import BatchingOverride, ExecutionOverride
+    from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome, ProcessType
+    from airunner.domain.requests import (
+        CompleteRequest,
+        EnqueueRequest,
+        JobQuery,
+        ReleaseRequest,
+        UpdateRequest,
+    )
+    from airunner.handlers import Context, HandlerError, handler
+    from airunner.reading.event_buffer import EventBuffer
+    from airunner.reading.proof import Coverage, LogProof, LogVerdict, VerdictKind
 
 __version__ = "0.1.0"
-__all__ = ["AsyncClient", "Client", "EventBuffer", "__version__"]
+__all__ = [
+    "AirunnerError",
+    "AlreadyExists",
+    "AsyncClient",
+    "Batcher",
+    "BatchingOverride",
+    "Client",
+    "CompleteRequest",
+    "ConnectionState",
+    "Context",
+    "Coverage",
+    "DeadlineExceeded",
+    "DequeuedJob",
+    "EnqueueRequest",
+    "Enqueued",
+    "Event",
+    "EventBuffer",
+    "EventType",
+    "ExecutionOverride",
+    "FailedPrecondition",
+    "Gap",
+    "HandlerError",
+    "InternalError",
+    "InvalidArgument",
+    "Job",
+    "JobPage",
+    "JobParams",
+    "JobQuery",
+    "JobResult",
+    "JobState",
+    "LogProof",
+    "LogVerdict",
+    "NotFound",
+    "Outcome",
+    "Output",
+    "PermanentFailure",
+    "PermissionDenied",
+    "ProcessEnd",
+    "ProcessError",
+    "ProcessStart",
+    "ProcessType",
+    "Progress",
+    "QueueStats",
+    "ReleaseRequest",
+    "ResourceExhausted",
+    "SequenceMismatch",
+    "StreamOptions",
+    "StreamType",
+    "Unauthenticated",
+    "Unavailable",
+    "UpdateRequest",
+    "VerdictKind",
+    "WorkerSeen",
+    "__version__",
+    "handler",
+]
+
+_HOMES: Final = {
+    "airunner.client": ("AsyncClient", "Client", "ConnectionState", "StreamOptions"),
+    "airunner.domain.answers": ("DequeuedJob", "Enqueued", "JobPage", "QueueStats", "WorkerSeen"),
+    "airunner.domain.batching": ("Batcher",),
+    "airunner.domain.errors": (
+        "AirunnerError",
+        "AlreadyExists",
+        "DeadlineExceeded",
+        "FailedPrecondition",
+        "InternalError",
+        "InvalidArgument",
+        "NotFound",
+        "PermanentFailure",
+        "PermissionDenied",
+        "ResourceExhausted",
+        "SequenceMismatch",
+        "Unauthenticated",
+        "Unavailable",
+    ),
+    "airunner.domain.event": (
+        "Event",
+        "EventType",
+        "Gap",
+        "Output",
+        "ProcessEnd",
+        "ProcessError",
+        "ProcessStart",
+        "Progress",
+        "StreamType",
+    ),
+    "airunner.domain.execution": ("BatchingOverride", "ExecutionOverride"),
+    "airunner.domain.job": ("Job", "JobParams", "JobResult", "JobState", "Outcome", "ProcessType"),
+    "airunner.domain.requests": (
+        "CompleteRequest",
+        "EnqueueRequest",
+        "JobQuery",
+        "ReleaseRequest",
+        "UpdateRequest",
+    ),
+    "airunner.handlers": ("Context", "HandlerError", "handler"),
+    "airunner.reading.event_buffer": ("EventBuffer",),
+    "airunner.reading.proof": ("Coverage", "LogProof", "LogVerdict", "VerdictKind"),
+}
+_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
+
+# Hidden from type checkers, which would take every name for one that exists.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name from its home, and keep it."""
+        if name not in _HOME_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        found = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+        return found
 
 
-def __getattr__(name: str) -> Any:
-    """Import the client when it is first used: the rest of airunner starts without it."""
-    if name in __all__:
-        from airunner import client
-
-        return getattr(client, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    """Return the public names, those included that nobody has used yet."""
+    return sorted({*globals(), *__all__})

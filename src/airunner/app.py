@@ -9,41 +9,42 @@ import os
 import secrets
 import socket
 import tempfile
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airunner.domain.clock import SystemClock
-from airunner.domain.errors import FailedPrecondition
 from airunner.domain.token import MIN_KEY_BYTES, TokenSigner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from airunner.aws.calls import Aws
+    from airunner.aws.cloudwatch import CloudWatchExporter
     from airunner.aws.provision import Resource
     from airunner.client import AsyncClient
     from airunner.config import Settings
     from airunner.domain.clock import Clock
     from airunner.domain.retry import RetryPolicy
     from airunner.handlers.registry import Registry
-    from airunner.local.emulator import EmulatorProcess
     from airunner.server.run import Server
     from airunner.services.composition import Services
+    from airunner.services.periodic import Periodic
     from airunner.stores.base import JobStore
+    from airunner.stores.registry import StoreKind
     from airunner.worker.worker import Worker
 
 _DAY_MS = 24 * 3600 * 1000
+_EXPORT_SECONDS = 60.0
 _TOKEN_KEY_FILE = "token.key"  # noqa: S105  the name of a file
 
 
-def build_server(settings: Settings) -> Server:
-    """Return the server that the settings describe."""
+def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server:
+    """Return the server that the settings describe; with `exports_metrics` it also sends to CloudWatch."""
     from airunner import telemetry
     from airunner.server.asgi import AppOptions
     from airunner.server.run import ServeOptions, Server
+    from airunner.services.queue_metrics import QueueMetrics
 
     options = ServeOptions(
         host=settings.listen.host,
@@ -57,10 +58,15 @@ def build_server(settings: Settings) -> Server:
         key_file=settings.tls.key_file,
         shutdown_grace_seconds=settings.limits.shutdown_grace_seconds,
     )
-    services = build_services(settings, SystemClock())
+    clock = SystemClock()
+    services = build_services(settings, clock)
+    services.add_loop(QueueMetrics(services.jobs, clock, services.store.dead_letters).periodic())
+    exporter = build_exporter(settings) if exports_metrics else None
+    if exporter:
+        services.add_loop(build_export_loop(exporter, clock))
     telemetry.streams_active.follow(lambda: services.watchers.streams)
     telemetry.dequeues_waiting.follow(lambda: services.dispatcher.waiting)
-    return Server(services, options)
+    return Server(services, options, exporter)
 
 
 def build_client(settings: Settings, *, retry: RetryPolicy | None = None) -> AsyncClient:
@@ -82,9 +88,20 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
     """Return a worker over a client; its jobs inherit this process's environment but for our own part."""
     from airunner.config import environment_for_jobs
     from airunner.worker.process.checkout import CheckoutRules
+    from airunner.worker.publishing.spool_folder import SpoolFolder
+    from airunner.worker.runner import AttemptEnvironment
     from airunner.worker.worker import Worker, WorkerOptions
 
     worker = settings.worker
+    environment = AttemptEnvironment(
+        base_environment=environment_for_jobs(),
+        work_dir=worker.work_dir,
+        grace_seconds=worker.grace_seconds,
+        redact_names=worker.redact_names,
+        checkout=CheckoutRules(allow_file=worker.git_allow_file, depth=worker.git_depth),
+        spool_folder=SpoolFolder(worker.spool_dir),
+        spool_max_bytes=worker.spool_max_bytes,
+    )
     options = WorkerOptions(
         queues=worker.queues,
         concurrency=worker.concurrency,
@@ -92,15 +109,9 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
         worker_id=worker.worker_id or f"{socket.gethostname()}-{os.getpid()}",
         instance_id=worker.instance_id,
         visibility_timeout_seconds=worker.visibility_timeout_seconds,
-        grace_seconds=worker.grace_seconds,
         drain_seconds=worker.drain_seconds,
         handlers=_load_handlers(worker.handlers) if worker.handlers else None,
-        base_environment=environment_for_jobs(),
-        work_dir=worker.work_dir,
-        redact_names=worker.redact_names,
-        checkout=CheckoutRules(allow_file=worker.git_allow_file, depth=worker.git_depth),
-        spool_dir=worker.spool_dir,
-        spool_max_bytes=worker.spool_max_bytes,
+        environment=environment,
     )
     return Worker(client, client, SystemClock(), options)
 
@@ -150,83 +161,33 @@ def build_services(settings: Settings, clock: Clock) -> Services:
     return Services(build_store(settings, clock), clock, build_signer(settings), rules)
 
 
-def build_store(settings: Settings, clock: Clock, *, owner: bool = True) -> JobStore:
-    """Return the store that the settings name; `owner=False` opens it beside a running server."""
-    if settings.store.type == "memory":
-        from airunner.stores.memory import MemoryStore
-
-        return MemoryStore(clock)
-    if settings.store.type == "sqs":
-        return _build_aws_store(settings, clock)
-    from airunner import telemetry
-    from airunner.stores.sqlite import SqliteStore
-
-    store = SqliteStore(settings.data_dir, clock, owner=owner)
-    telemetry.store_commits.follow(lambda: store.commits)
-    telemetry.store_commit_time.follow(lambda: store.commit_seconds)
-    return store
+def build_store(settings: Settings, clock: Clock) -> JobStore:
+    """Return the store that the settings name, for a server."""
+    return _store_kind(settings).build(settings, clock)
 
 
 def open_store_beside(settings: Settings, *, must_exist: bool = False) -> JobStore:
     """Return the durable store of the settings for a tool, whether or not a server runs on it."""
-    from airunner.stores.sqlite.store import DATABASE
-
-    if settings.store.type == "memory":
-        raise FailedPrecondition("a memory store can only be reached inside its server")
-    if settings.store.type == "sqs":
-        return build_store(settings, SystemClock())
-    if must_exist and not (settings.data_dir / DATABASE).exists():
-        raise FailedPrecondition(f"there is no database in {settings.data_dir}")
-    return build_store(settings, SystemClock(), owner=False)
+    return _store_kind(settings).build_beside(settings, SystemClock(), must_exist)
 
 
 def back_up_store(settings: Settings, target: Path) -> None:
     """Copy the store of the settings into a new file, also while a server uses it."""
-    from airunner.stores.sqlite.store import back_up
-
-    if settings.store.type == "memory":
-        raise FailedPrecondition("a memory store cannot be copied")
-    if settings.store.type == "sqs":
-        raise FailedPrecondition("tables on AWS are backed up by point-in-time recovery")
-    back_up(settings.data_dir, target)
+    _store_kind(settings).back_up(settings, target)
 
 
-def build_aws(settings: Settings, clock: Clock, *, clients: Sequence[str] = ()) -> Aws:
-    """Return the way to AWS that the settings describe, still to be opened; by default that of a store."""
-    from airunner.config import ConfigError
+def _store_kind(settings: Settings) -> StoreKind:
+    from airunner.stores.registry import STORES
 
-    try:
-        from airunner.aws.calls import Aws, AwsOptions
-        from airunner.aws.clients import OF_A_STORE
-    except ModuleNotFoundError as error:
-        raise FailedPrecondition("AWS needs more of airunner: pip install 'airunner-jobs[aws]'") from error
-    place = settings.store.aws
-    if not place.region:
-        raise ConfigError(["store.aws.region: must be set, there or as AWS_REGION"])
-    options = AwsOptions(
-        region=place.region,
-        endpoint_url=place.endpoint_url or "",
-        bucket=settings.store.s3.bucket,
-        clients=tuple(clients) or (*OF_A_STORE, *(["streams"] if settings.store.dynamodb.streams else [])),
-    )
-    return Aws(options, clock=clock)
+    return STORES[settings.store.type]
 
 
-def _build_aws_store(settings: Settings, clock: Clock) -> JobStore:
-    # Retries go by the real clock, whatever jobs go by.
-    aws = build_aws(settings, SystemClock())
-    from airunner.stores.aws.layout import Layout
-    from airunner.stores.aws.store import AwsStore
-
-    kept_ms = settings.store.event_retention_days * _DAY_MS
-    return AwsStore(aws, Layout.of(settings.store), clock, events_kept_ms=kept_ms)
-
-
-def build_exporter(settings: Settings) -> AbstractAsyncContextManager[object]:
-    """Return what sends metrics while it is open: to CloudWatch, if the settings name a namespace there."""
+def build_exporter(settings: Settings) -> CloudWatchExporter | None:
+    """Return what sends metrics to CloudWatch, if the settings name a namespace there."""
     if not settings.telemetry.cloudwatch_namespace:
-        return nullcontext()
+        return None
     from airunner import telemetry
+    from airunner.aws.connect import build_aws
 
     clock = SystemClock()
     aws = build_aws(settings, clock, clients=["cloudwatch"])
@@ -236,48 +197,58 @@ def build_exporter(settings: Settings) -> AbstractAsyncContextManager[object]:
     return CloudWatchExporter(aws, namespace, telemetry.SERVER_METRICS, clock)
 
 
+def build_export_loop(exporter: CloudWatchExporter, clock: Clock) -> Periodic:
+    """Return the loop that sends metrics once a minute."""
+    from airunner.services.periodic import Periodic
+
+    return Periodic(
+        "cloudwatch",
+        exporter.send,
+        clock=clock,
+        interval_seconds=_EXPORT_SECONDS,
+        failure_event="metrics.export_failed",
+    )
+
+
 async def provision_aws(
     settings: Settings, *, deletion_protection: bool = False, dry_run: bool = False
 ) -> list[Resource]:
     """Make or mend everything that the store on AWS needs; a dry run only tells."""
+    from airunner.aws.connect import build_aws
+
     clock = SystemClock()
     async with build_aws(settings, clock) as aws:
         from airunner.aws.provision import provision
-        from airunner.stores.aws.layout import Layout
+        from airunner.stores.aws.layout import Layout, resources
 
         layout = replace(Layout.of(settings.store), deletion_protection=deletion_protection)
-        return await provision(aws, layout, clock, dry_run=dry_run)
-
-
-def build_emulator() -> EmulatorProcess:
-    """Return an AWS on this machine, still to be started."""
-    from airunner.local.emulator import EmulatorProcess
-
-    return EmulatorProcess()
+        return await provision(aws, resources(layout), clock, dry_run=dry_run)
 
 
 def build_signer(settings: Settings) -> TokenSigner:
-    """Return the signer of task tokens: with the keys that are set, or with one of the data folder's own.
+    """Return the signer of task tokens: with the keys that are set, or else with one that is made here.
 
-    Servers on AWS have no folder in common: there a missing key is a ConfigError.
+    Where servers have no folder in common, a missing key is a ConfigError.
     """
     from airunner.config import ConfigError
+    from airunner.stores.registry import TokenKeys
 
     keys = [key.get_secret_value().encode() for key in settings.token_keys]
     if any(len(key) < MIN_KEY_BYTES for key in keys):
         raise ConfigError([f"token_keys: each must have at least {MIN_KEY_BYTES} bytes"])
-    if not keys and settings.store.type == "sqs":
+    source = _store_kind(settings).token_keys
+    if not keys and source is TokenKeys.MUST_BE_SET:
         raise ConfigError([
-            "token_keys: must be set with store.type sqs, the same on all servers; "
+            f"token_keys: must be set with store.type {settings.store.type}, the same on all servers; "
             "set AIRUNNER_TOKEN_KEYS, for one to the output of: openssl rand -hex 32"
         ])  # fmt: skip
     if not keys:
-        keep = settings.store.type != "memory"
-        keys = [_own_token_key(settings.data_dir) if keep else secrets.token_bytes(32)]
+        kept = source is TokenKeys.KEPT_IN_FOLDER
+        keys = [_kept_token_key(settings.data_dir) if kept else secrets.token_bytes(32)]
     return TokenSigner(keys)
 
 
-def _own_token_key(directory: Path) -> bytes:
+def _kept_token_key(directory: Path) -> bytes:
     """Return the key of a data folder; the file appears whole or not at all, whenever we are killed."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = directory / _TOKEN_KEY_FILE

@@ -14,13 +14,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from airunner.client import Client
+from airunner.domain.job import JobParams
+
 LIMIT_SECONDS = 60.0
 AIRUNNER = (sys.executable, "-m", "airunner.cli")
 
 
 def environment(**more: str) -> dict[str, str]:
     """Return what processes inherit: nothing that configures airunner but what the test says."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        # The last are how `make coverage` reaches processes.
+        if name in {"PATH", "HOME", "LANG"} or name.startswith("COVERAGE_")
+    }
     return {**kept, **more}
 
 
@@ -54,6 +62,18 @@ class CommandLine:
         found = [json.loads(line) for line in self.text(*arguments, "--json").splitlines()]
         assert all(entry["v"] == 1 for entry in found)
         return found
+
+    def enqueue(self, command: str, *arguments: str) -> str:
+        """Submit a job without the time that a command takes to start; return its id."""
+        with Client(self.variables["AIRUNNER_SERVER"]) as client:
+            return client.enqueue(JobParams(command=command, args=arguments)).job_id
+
+    def finish(self, command: str, *arguments: str) -> str:
+        """Submit a job in the same way, and return its id once it has ended."""
+        job_id = self.enqueue(command, *arguments)
+        with Client(self.variables["AIRUNNER_SERVER"]) as client:
+            assert client.get_job(job_id, wait_seconds=60).state.terminal
+        return job_id
 
     @contextmanager
     def start(self, *arguments: str | Path, **variables: str) -> Iterator[Started]:

@@ -14,9 +14,12 @@ def person(tmp_path: Path) -> CommandLine:
     return CommandLine(folder=tmp_path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
-    """Somebody whose variables name a server that has a worker; both are shared by the tests of a module."""
+    """Somebody whose variables name a server that has a worker; both are shared by all tests of a process.
+
+    A test leaves them as it found them: its own jobs end, and what it pauses it resumes.
+    """
     folder = tmp_path_factory.mktemp("stack")
     nobody = CommandLine(folder=folder)
     with serving(nobody, "--no-auth") as (_, url):

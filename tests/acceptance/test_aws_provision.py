@@ -58,7 +58,7 @@ def test_the_environment_file_is_all_that_a_server_needs(operator: CommandLine, 
     (queue,) = values["store.sqs.queues"]
     assert queue.startswith("builds=http://127.0.0.1:")
     assert queue.endswith(f"/airunner-{aws_env}-builds")
-    assert values["store.type"] == "sqs"
+    assert values["store.type"] == "aws"
     assert values["store.aws.region"] == REGION
     assert values["store.dynamodb.jobs_table"] == f"jobs_{aws_env}"
     assert values["token_keys"] == ["********"]
@@ -72,7 +72,7 @@ def test_an_environment_file_keeps_its_signing_key_and_other_lines(
     file.write_text("# ours\nAIRUNNER_TOKEN_KEYS=old-key\nAIRUNNER_STORE__TYPE=sqlite\nOTHER=1\n")
     operator.text("aws", "provision", "--env", aws_env, "--env-file", "server.env")
     first = file.read_text()
-    assert first.startswith("# ours\nAIRUNNER_TOKEN_KEYS=old-key\nAIRUNNER_STORE__TYPE=sqs\nOTHER=1\n")
+    assert first.startswith("# ours\nAIRUNNER_TOKEN_KEYS=old-key\nAIRUNNER_STORE__TYPE=aws\nOTHER=1\n")
     operator.text("aws", "provision", "--env", aws_env, "--env-file", "server.env")
     assert file.read_text() == first
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from tests.acceptance.command_line import CommandLine
@@ -16,7 +17,7 @@ def test_ten_thousand_lines_of_an_unwatched_job_are_at_most_205_event_writes(tmp
         assert person.run("worker", "--server", url, "--once").returncode == 0
         shown = person.run("monitor", "--server", url, job_id)
         assert shown.stdout == b"".join(b"%d\n" % number for number in range(1, 10_001))
-    with sqlite3.connect(tmp_path / "data" / "airunner.db") as database:
+    with closing(sqlite3.connect(tmp_path / "data" / "airunner.db")) as database:
         writes, last = database.execute("SELECT count(*), max(last_sequence) FROM job_events").fetchone()
     assert writes <= 205
     assert last == 10_002

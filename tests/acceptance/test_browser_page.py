@@ -17,8 +17,7 @@ from tests.support.browser import Browser
 from tests.support.processes import unused_port
 
 pytest_plugins = ("tests.support.browser", "tests.support.esbuild")
-# The first test may have to install the browser.
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "browser"
 SCRIPT, RUN, STATUS, LOG = "[name=script]", "button", "[role=status]", "[role=log]"

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.acceptance.command_line import CommandLine, Started, eventually, is_alive
 from tests.doubles.aws.emulator import ACCESS_KEY, SECRET_KEY, EmulatorProcess
 from tests.support.aws import client
@@ -18,6 +20,7 @@ pytest_plugins = ("tests.support.aws",)
 MANY_LINES = 'echo before; cat "$0"; i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo "line $i"; done'
 
 
+@pytest.mark.slow
 def test_one_server_of_two_may_die_and_nobody_misses_a_line(person: CommandLine) -> None:
     gate = person.folder / "gate"
     os.mkfifo(gate)
@@ -42,6 +45,7 @@ def test_one_server_of_two_may_die_and_nobody_misses_a_line(person: CommandLine)
         assert [pid for pid in pids if is_alive(pid)] == []
 
 
+@pytest.mark.slow
 def test_everything_ends_when_the_emulator_does(person: CommandLine) -> None:
     with developing(person) as (dev, _, _):
         pids = children_of(dev.process.pid)

@@ -41,7 +41,7 @@ async def operator(tmp_path: Path, emulator: EmulatorProcess, aws_env: str) -> A
         "AWS_ENDPOINT_URL": emulator.url,
         "AWS_ACCESS_KEY_ID": ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
-        "AIRUNNER_STORE__TYPE": "sqs",
+        "AIRUNNER_STORE__TYPE": "aws",
         "AIRUNNER_STORE__AWS__ENV": aws_env,
         "AIRUNNER_STORE__DYNAMODB__JOBS_TABLE": f"jobs_{aws_env}",
         "AIRUNNER_STORE__DYNAMODB__EVENTS_TABLE": f"events_{aws_env}",
@@ -57,6 +57,7 @@ async def operator(tmp_path: Path, emulator: EmulatorProcess, aws_env: str) -> A
         yield Operator(person=operator, sqs=sqs, dead_url=found["QueueUrl"])
 
 
+@pytest.mark.slow
 async def test_an_operator_looks_sends_back_and_cleans_up(operator: Operator) -> None:
     person, job_id = operator.person, operator.submit()
     await operator.bury(letter(job_id), "a\ttab", "again")
@@ -76,6 +77,7 @@ async def test_an_operator_looks_sends_back_and_cleans_up(operator: Operator) ->
     assert await in_queue(operator) == 2
 
 
+@pytest.mark.slow
 async def test_purging_asks_first(operator: Operator) -> None:
     await operator.bury("one", "two")
     refused = operator.person.run("dlq", "purge", "default")

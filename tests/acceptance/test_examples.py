@@ -25,14 +25,44 @@ def person(tmp_path: Path) -> Iterator[CommandLine]:
         yield CommandLine(folder=tmp_path, variables={"AIRUNNER_SERVER": url})
 
 
-def test_a_worker_and_a_monitor_in_plain_python(person: CommandLine) -> None:
+@pytest.fixture
+def worker(person: CommandLine) -> Iterator[subprocess.Popen[bytes]]:
+    """The worker of the examples; it ends when it is told to, and has nothing to complain about."""
     worker = start(person, "worker.py")
-    monitor = start(person, "monitor.py", "sh", "-c", "echo one; echo two; exit 3")
-    out, err = monitor.communicate(timeout=LIMIT_SECONDS)
-    assert (out, monitor.returncode) == (b"one\ntwo\n", 3), err
-    assert b"process ended with 3" in err
+    yield worker
+    assert worker.poll() is None
+    worker.terminate()
     _, complaints = worker.communicate(timeout=LIMIT_SECONDS)
-    assert (worker.returncode, complaints) == (0, b"")
+    assert complaints == b""
+
+
+def test_a_worker_and_a_monitor_in_plain_python(person: CommandLine, worker: object) -> None:
+    for script, exit_code in (("echo one; echo two; exit 3", 3), ("echo three", 0)):
+        monitor = start(person, "monitor.py", "sh", "-c", script)
+        out, err = monitor.communicate(timeout=LIMIT_SECONDS)
+        assert monitor.returncode == exit_code, err
+        assert out == {3: b"one\ntwo\n", 0: b"three\n"}[exit_code]
+        assert b"process ended with %d" % exit_code in err
+
+
+def test_a_line_in_plain_python_is_seen_while_its_job_runs(person: CommandLine, worker: object) -> None:
+    go_on = person.folder / "go-on"
+    os.mkfifo(go_on)
+    monitor = start(person, "monitor.py", "sh", "-c", f"echo one; cat {go_on}; echo two")
+    assert monitor.stdout
+    assert monitor.stdout.readline() == b"one\n"  # and only now the job goes on
+    go_on.write_bytes(b"")
+    out, err = monitor.communicate(timeout=LIMIT_SECONDS)
+    assert (out, monitor.returncode) == (b"two\n", 0), err
+
+
+def test_a_command_that_does_not_exist_ends_its_job_but_not_the_worker(
+    person: CommandLine, worker: object
+) -> None:
+    for command, exit_code in (("no-such-command", 127), ("true", 0)):
+        monitor = start(person, "monitor.py", command)
+        _, err = monitor.communicate(timeout=LIMIT_SECONDS)
+        assert monitor.returncode == exit_code, err
 
 
 def test_handlers(person: CommandLine) -> None:

@@ -40,6 +40,16 @@ def test_list_filters_and_pages(user: CommandLine) -> None:
     assert len(user.text("list", "--queue", "listed").splitlines()[0].split("\t")) == 5
 
 
+def test_a_list_says_which_of_its_jobs_are_abridged(user: CommandLine) -> None:
+    small = user.text("submit", "--queue", "abridged", "--", "true")
+    large = user.text("submit", "--queue", "abridged", "--", "echo", "x" * 5_000)
+    *jobs, _ = user.objects("list", "--queue", "abridged")
+    assert [(job["job_id"], job["abridged"]) for job in jobs] == [(large, True), (small, False)]
+    assert jobs[0]["params"] == {"command": "echo", "process_type": "PIPE"}
+    [whole] = user.objects("get", large)
+    assert (whole["abridged"], whole["params"]["args"]) == (False, ["x" * 5_000])
+
+
 def test_an_unknown_state_is_a_usage_error(user: CommandLine) -> None:
     done = user.run("list", "--state", "sleeping")
     assert done.returncode == 2

@@ -25,11 +25,11 @@ def at_terminal(user: CommandLine, *arguments: str, **variables: str) -> Iterato
 @pytest.fixture(scope="module")
 def recorded(user: CommandLine) -> str:
     """A job that took two seconds."""
-    return user.text("submit", "--wait", "--", "sh", "-c", RECORDED)
+    return user.finish("sh", "-c", RECORDED)
 
 
 def submit(user: CommandLine, script: str) -> str:
-    return user.text("submit", "--", "sh", "-c", script)
+    return user.enqueue("sh", "-c", script)
 
 
 def test_several_jobs_are_told_apart(user: CommandLine) -> None:

@@ -33,7 +33,7 @@ def damage(user: CommandLine, job_id: str, sequence: int, change: Callable[[byte
 
 def hundred_lines(user: CommandLine) -> str:
     """A job of 102 events, whose output is in batches of 50."""
-    return user.text("submit", "--wait", "--", "seq", "100")
+    return user.finish("seq", "100")
 
 
 def test_a_whole_log_is_complete(user: CommandLine) -> None:
@@ -59,7 +59,7 @@ def test_a_whole_log_is_complete(user: CommandLine) -> None:
 
 
 def test_a_job_that_cannot_start_has_a_whole_log_too(user: CommandLine) -> None:
-    job_id = user.run("submit", "--wait", "--", "/no/such/command").stdout.decode().strip()
+    job_id = user.finish("/no/such/command")
     assert user.objects("monitor", job_id, "--verify")[-1]["verdict"] == "complete"
 
 
@@ -75,7 +75,7 @@ def test_whoever_asks_for_less_has_a_part(user: CommandLine) -> None:
 
 
 def test_an_attempt_that_still_runs_is_unfinished(user: CommandLine) -> None:
-    job_id = user.text("submit", "--", "sh", "-c", "echo begun; exec sleep 600")
+    job_id = user.enqueue("sh", "-c", "echo begun; exec sleep 600")
     expected = b"airunner: unfinished: attempt 1 has no end, 2 events so far\n"
 
     def told() -> bool:
@@ -125,7 +125,7 @@ def test_a_batch_that_cannot_be_decoded_is_a_gap(user: CommandLine) -> None:
 
 
 def test_output_that_was_changed_is_noticed(user: CommandLine) -> None:
-    job_id = user.text("submit", "--wait", "--", "echo", "hello")
+    job_id = user.finish("echo", "hello")
     damage(user, job_id, 2, lambda payload: payload.replace(b"hello", b"hallo"))
     done = user.run("monitor", job_id)
     assert done.stdout == b"hallo\n"

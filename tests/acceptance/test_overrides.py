@@ -8,6 +8,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from airunner.client import Client
 from airunner.domain.execution import BatchingConfig
 from tests.acceptance.command_line import CommandLine
@@ -42,6 +44,7 @@ def batching_of(url: str, job_id: str) -> BatchingConfig:
         return client.get_job(job_id).execution.batching
 
 
+@pytest.mark.slow
 def test_new_settings_reach_the_next_job_and_no_worker_is_touched(tmp_path: Path) -> None:
     port = unused_port()
     url = f"http://127.0.0.1:{port}"

@@ -16,7 +16,7 @@ MIXED = "echo first; echo Error one >&2; printf 'no error'; exit 3"
 @pytest.fixture(scope="module")
 def mixed(user: CommandLine) -> str:
     """A job with three lines, the second on standard error and the third without an end."""
-    return user.run("submit", "--wait", "--", "sh", "-c", MIXED).stdout.decode().strip()
+    return user.finish("sh", "-c", MIXED)
 
 
 def at_terminal(user: CommandLine, *arguments: str, **variables: str) -> str:
@@ -81,7 +81,7 @@ def test_wrong_usage_of_logs_is_told(
 
 
 def test_logs_do_not_wait_for_more(user: CommandLine) -> None:
-    job_id = user.text("submit", "--", "sh", "-c", "echo begun; exec sleep 600")
+    job_id = user.enqueue("sh", "-c", "echo begun; exec sleep 600")
     eventually(lambda: user.run("logs", job_id).stdout == b"begun\n", "the line is stored")
     user.text("cancel", job_id)
 
@@ -128,7 +128,7 @@ def test_why_tells_what_a_job_waits_for(user: CommandLine) -> None:
 
 
 def test_why_at_a_terminal_is_aligned_and_safe(user: CommandLine) -> None:
-    job_id = user.run("submit", "--wait", "--", "/no/such\x1b[2Jthing").stdout.decode().strip()
+    job_id = user.finish("/no/such\x1b[2Jthing")
     shown = at_terminal(user, "why", job_id)
     assert "\x1b" not in shown
     assert re.search(r"^\S{24}  attempt 1 could not begin: ", shown, re.MULTILINE)

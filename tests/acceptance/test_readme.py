@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,16 +14,20 @@ from typing import Any
 import pytest
 
 from tests.acceptance.command_line import LIMIT_SECONDS, CommandLine, environment
+from tests.support.programs import program
 
 ROOT = Path(__file__).resolve().parents[2]
+# What the pages say; a server at that port may be somebody's.
 PRINTED = "127.0.0.1:8080"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# A program, and what it prints if it prints anything.
+PROGRAM = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 MARK = "\x1e"
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """`airunner dev` at the printed address, or at another port where that one is taken."""
+    """`airunner dev` at an address of its own, which stands for the printed one."""
 
     folder: Path
     address: str
@@ -47,16 +50,40 @@ class Stack:
         assert done.returncode == 0, (script, done.stdout, done.stderr)
         return done.stdout
 
+    def python(self, program: str) -> str:
+        """Run a program that must succeed and complain of nothing; return what it printed."""
+        done = subprocess.run(
+            [sys.executable, "-c", self.translate(program)],
+            cwd=self.folder,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), program
+        return done.stdout
+
     def translate(self, text: str) -> str:
         return text.replace(PRINTED, self.address)
 
 
+def sdk_programs() -> dict[str, tuple[str, str]]:
+    """Return the programs of the page with the text right below them, by their section and number."""
+    sections = (ROOT / "docs" / "sdk.md").read_text().split("\n## ")[1:]
+    return {
+        f"{section.partition(chr(10))[0]} {number}": found
+        for section in sections
+        for number, found in enumerate(PROGRAM.findall(section), start=1)
+    }
+
+
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    program("curl")
     folder = tmp_path_factory.mktemp("readme")
     (folder / "examples").symlink_to(ROOT / "examples")
-    address = PRINTED if is_free(PRINTED) else "127.0.0.1:0"
-    with CommandLine(folder=folder).start("dev", "--listen", address) as dev:
+    with CommandLine(folder=folder).start("dev", "--listen", "127.0.0.1:0") as dev:
         url = dev.wait_for("airunner dev ready on").partition(",")[0]
         yield Stack(folder, url.removeprefix("http://"))
 
@@ -83,6 +110,7 @@ def test_curl_examples_of_the_api_page_work(stack: Stack) -> None:
         assert error_code(json.loads(answer)) is None
 
 
+@pytest.mark.slow
 def test_commands_of_the_tour_do_what_the_page_says(stack: Stack) -> None:
     run, monitor, reading, cancel, handlers = [
         script for script in blocks("README.md", "sh") if re.search(r"airunner (run|monitor|cancel)", script)
@@ -102,16 +130,12 @@ def test_commands_of_the_tour_do_what_the_page_says(stack: Stack) -> None:
 
 def test_the_python_example_prints_what_the_job_printed(stack: Stack) -> None:
     (example,) = blocks("README.md", "python")
-    done = subprocess.run(
-        [sys.executable, "-c", stack.translate(example)],
-        cwd=stack.folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
-    assert (done.stdout, done.stderr) == ("2 b'hello\\n'\n3 b'world\\n'\nCOMPLETED\n", "")
+    assert stack.python(example) == "2 b'hello\\n'\n3 b'world\\n'\nCOMPLETED\n"
+
+
+@pytest.mark.parametrize(("program", "printed"), list(sdk_programs().values()), ids=list(sdk_programs()))
+def test_programs_of_the_sdk_page_print_what_is_below_them(stack: Stack, program: str, printed: str) -> None:
+    assert stack.python(program) == printed
 
 
 def run_in_one_shell(stack: Stack, scripts: list[str]) -> list[str]:
@@ -132,12 +156,3 @@ def blocks(page: str, language: str) -> list[str]:
 def error_code(answer: dict[str, Any]) -> str | None:
     code: str | None = answer.get("code")
     return code
-
-
-def is_free(address: str) -> bool:
-    host, _, port = address.partition(":")
-    try:
-        with socket.create_server((host, int(port))):
-            return True
-    except OSError:
-        return False

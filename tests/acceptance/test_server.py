@@ -103,6 +103,7 @@ def test_tls_is_served_and_verified(person: CommandLine) -> None:
         assert b"UnknownIssuer" in untrusted.stderr
 
 
+@pytest.mark.slow
 def test_a_backup_of_a_running_server_can_be_served(person: CommandLine) -> None:
     with serving(person, "--no-auth") as (_, url):
         job_id = person.text("submit", "--server", url, "--", "true")

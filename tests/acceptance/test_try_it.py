@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import signal
 
+import pytest
+
 from tests.acceptance.command_line import CommandLine, eventually, is_alive
 
 
@@ -20,13 +22,16 @@ def test_the_demo_shows_three_jobs_and_cleans_up(person: CommandLine) -> None:
         assert not is_alive(int(pid))
 
 
-def test_the_demo_cleans_up_when_it_is_interrupted(person: CommandLine) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_demo_cleans_up_when_it_is_interrupted(person: CommandLine, number: signal.Signals) -> None:
     folder = person.folder / "temporary"
     folder.mkdir()
     with person.start("demo", TMPDIR=str(folder)) as demo:
         eventually(lambda: b"step 1 of 6" in demo.out, "the jobs have begun")
-        demo.send(signal.SIGINT)
+        demo.send(number)
         assert demo.ended() == 130
+        assert demo.err == ""
         for pid in re.findall(rb"pid (\d+)", demo.out):
             assert not is_alive(int(pid))
     assert not any(folder.iterdir())

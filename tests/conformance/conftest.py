@@ -18,7 +18,7 @@ from airunner.testing.clock import ManualClock
 from airunner.testing.conformance.stores.backend import Api, OpenApi
 from airunner.testing.factories import NEVER_SECONDS, make_services
 from tests.doubles.aws.strict import StrictProxy
-from tests.support.aws_stores import make_resources, make_store, more_names
+from tests.support.aws_stores import BorrowLayout, make_store, more_names
 from tests.support.quick_serving import serve_quickly
 
 MakeStore = Callable[[Path, ManualClock], Awaitable[JobStore]]
@@ -83,9 +83,11 @@ def open_api(request: pytest.FixtureRequest, tmp_path: Path) -> OpenApi:
 
 
 @pytest.fixture
-def make_aws_store(request: pytest.FixtureRequest, aws: StrictProxy, aws_env: str) -> MakeStore:
+def make_aws_store(
+    request: pytest.FixtureRequest, aws: StrictProxy, borrow_layout: BorrowLayout
+) -> MakeStore:
     async def made(_: Path, clock: ManualClock) -> JobStore:
-        layout = await make_resources(aws.url, aws_env, more=more_names(request), bucket=True)
+        layout = await borrow_layout(more_names(request), bucket=True)
         return make_store(aws.url, layout, clock)
 
     return made

@@ -29,6 +29,8 @@ from tests.doubles.aws.dynalite import DynaliteProcess
 from tests.doubles.aws.emulator import EmulatorProcess
 from tests.support.aws_stores import make_resources, options_of
 
+pytestmark = pytest.mark.slow
+
 
 class TwoPlaces(Aws):
     """Calls DynamoDB elsewhere. What is not known there is made of what is: this is no test of either."""

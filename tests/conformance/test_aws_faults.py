@@ -34,7 +34,7 @@ from airunner.testing.conformance.stores.waiting import WaitingGetConformance, W
 from tests.conformance.conftest import in_process
 from tests.doubles.aws.faults import Fault, FaultKind
 from tests.doubles.aws.strict import StrictAws
-from tests.support.aws_stores import make_resources, more_names, options_of
+from tests.support.aws_stores import BorrowLayout, more_names, options_of
 
 SEED = 4711
 PATIENT = RetryPolicy(first_seconds=0.001, max_seconds=0.004, attempts=12)
@@ -75,14 +75,14 @@ class LosesReplies(Faulty):
 
 
 @pytest.fixture
-def open_api(request: pytest.FixtureRequest, strict_aws: StrictAws, aws_env: str) -> OpenApi:
+def open_api(request: pytest.FixtureRequest, strict_aws: StrictAws, borrow_layout: BorrowLayout) -> OpenApi:
     faults: tuple[Fault, ...] = request.cls.faults
 
     @asynccontextmanager
     async def opened(rules: ServiceRules) -> AsyncIterator[Api]:
         clock = ManualClock()
         async with strict_aws.proxy(SEED) as proxy:
-            layout = await make_resources(proxy.url, aws_env, more=more_names(request), bucket=True)
+            layout = await borrow_layout(more_names(request), bucket=True)
             options = replace(options_of(proxy.url), bucket=layout.bucket, call_seconds=5)
             aws = Aws(options, policy=PATIENT)
             for fault in faults:
@@ -93,6 +93,7 @@ def open_api(request: pytest.FixtureRequest, strict_aws: StrictAws, aws_env: str
     return opened
 
 
+@pytest.mark.slow
 class TestEnqueueWithLostReplies(LosesReplies, EnqueueConformance):
     # What is refused before AWS is asked meets none of its faults.
     test_what_is_out_of_range_is_refused_and_adds_nothing = None  # type: ignore[assignment]  # not a test here
@@ -118,78 +119,96 @@ class TestCancelWithLostReplies(LosesReplies, CancelConformance):
     pass
 
 
+@pytest.mark.slow
 class TestRetentionWithLostReplies(LosesReplies, RetentionConformance):
     # Thousands of calls that are all alike.
     test_many_old_jobs_are_purged_in_one_pass = None  # type: ignore[assignment]  # not a test here
 
 
+@pytest.mark.slow
 class TestDequeueWithLostReplies(LosesReplies, DequeueConformance):
     pass
 
 
+@pytest.mark.slow
 class TestVisibilityWithLostReplies(LosesReplies, VisibilityConformance):
     pass
 
 
+@pytest.mark.slow
 class TestRetryWithLostReplies(LosesReplies, RetryConformance):
     pass
 
 
+@pytest.mark.slow
 class TestListingWithLostReplies(LosesReplies, ListingConformance):
     pass
 
 
+@pytest.mark.slow
 class TestOverviewWithLostReplies(LosesReplies, OverviewConformance):
     pass
 
 
+@pytest.mark.slow
 class TestReplayWithLostReplies(LosesReplies, ReplayConformance):
     # Thousands of calls that are all alike.
     test_more_than_a_page_of_events_is_replayed = None  # type: ignore[assignment]  # not a test here
 
 
+@pytest.mark.slow
 class TestLiveWithLostReplies(LosesReplies, LiveConformance):
     pass
 
 
+@pytest.mark.slow
 class TestWaitingUpdateWithLostReplies(LosesReplies, WaitingUpdateConformance):
     pass
 
 
+@pytest.mark.slow
 class TestWaitingGetWithLostReplies(LosesReplies, WaitingGetConformance):
     pass
 
 
+@pytest.mark.slow
 class TestDequeueWithDuplicates(Faulty, DequeueConformance):
     faults = DUPLICATES
 
 
+@pytest.mark.slow
 class TestReleaseInDisorder(Faulty, ReleaseConformance):
     faults = DISORDER
 
 
+@pytest.mark.slow
 class TestVisibilityInDisorder(Faulty, VisibilityConformance):
     faults = DISORDER
 
 
+@pytest.mark.slow
 class TestCancelWhenThrottled(Faulty, CancelConformance):
     faults = THROTTLING
 
 
+@pytest.mark.slow
 class TestCompleteWhenThrottled(Faulty, CompleteConformance):
     faults = THROTTLING
 
 
+@pytest.mark.slow
 class TestReplayWithResets(Faulty, ReplayConformance):
     faults = RESETS
     # Thousands of calls that are all alike.
     test_more_than_a_page_of_events_is_replayed = None  # type: ignore[assignment]  # not a test here
 
 
+@pytest.mark.slow
 class TestFencingWithResets(Faulty, FencingConformance):
     faults = RESETS
 
 
+@pytest.mark.slow
 class TestEnqueueWithConflicts(Faulty, EnqueueConformance):
     faults = CONFLICTS
     # One has hundreds of calls that are all alike, the other none.
@@ -197,10 +216,12 @@ class TestEnqueueWithConflicts(Faulty, EnqueueConformance):
     test_what_is_out_of_range_is_refused_and_adds_nothing = None  # type: ignore[assignment]  # not a test here
 
 
+@pytest.mark.slow
 class TestRetentionInParts(Faulty, RetentionConformance):
     faults = PARTS
     test_many_old_jobs_are_purged_in_one_pass = None  # type: ignore[assignment]  # not a test here
 
 
+@pytest.mark.slow
 class TestListingInParts(Faulty, ListingConformance):
     faults = PARTS

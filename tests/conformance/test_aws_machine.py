@@ -187,13 +187,16 @@ class TestFirstQuarter(AwsMachine.TestCase):  # type: ignore[valid-type,misc]  #
     )
 
 
+@pytest.mark.slow
 class TestSecondQuarter(TestFirstQuarter):
     pass
 
 
+@pytest.mark.slow
 class TestThirdQuarter(TestFirstQuarter):
     pass
 
 
+@pytest.mark.slow
 class TestLastQuarter(TestFirstQuarter):
     pass

@@ -43,7 +43,7 @@ async def running_replicas(folder: Path, emulator_url: str, env: str) -> AsyncIt
     stack = ReplicaStack(
         folder,
         {
-            "AIRUNNER_STORE__TYPE": "sqs",
+            "AIRUNNER_STORE__TYPE": "aws",
             "AIRUNNER_STORE__AWS__REGION": REGION,
             "AIRUNNER_STORE__AWS__ENDPOINT_URL": emulator_url,
             "AIRUNNER_STORE__SQS__QUEUES": f"default={layout.queues['builds']}",

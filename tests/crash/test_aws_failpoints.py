@@ -41,6 +41,7 @@ async def world(strict_aws: StrictAws, emulator: EmulatorProcess, aws_env: str) 
         yield opened
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repeated", [True, False], ids=["repeated", "given up"])
 async def test_an_enqueue(world: World, repeated: bool) -> None:
     async for death in deaths(world):
@@ -98,6 +99,7 @@ async def test_a_publish(world: World) -> None:
         await assert_all_over(world, death)
 
 
+@pytest.mark.slow
 async def test_a_publish_that_is_cut_otherwise_when_it_is_repeated(world: World) -> None:
     async for death in deaths(world):
         held = await begun(world)
@@ -139,6 +141,7 @@ async def test_an_end(world: World, repeated: bool) -> None:
         await assert_all_over(world, death)
 
 
+@pytest.mark.slow
 async def test_a_release(world: World) -> None:
     async for death in deaths(world):
         held = await begun(world)
@@ -160,6 +163,7 @@ async def test_a_release(world: World) -> None:
         await assert_all_over(world, death)
 
 
+@pytest.mark.slow
 async def test_a_cancellation(world: World) -> None:
     async for death in deaths(world):
         held = await begun(world)
@@ -174,6 +178,7 @@ async def test_a_cancellation(world: World) -> None:
         await assert_all_over(world, death)
 
 
+@pytest.mark.slow
 async def test_a_look_at_a_job_whose_message_was_lost(world: World) -> None:
     async for death in deaths(world):
         job_id = await world.survivor.enqueue()
@@ -189,6 +194,7 @@ async def test_a_look_at_a_job_whose_message_was_lost(world: World) -> None:
         await assert_all_over(world, death)
 
 
+@pytest.mark.slow
 async def test_a_look_at_a_lost_holder(world: World) -> None:
     async for death in deaths(world):
         held = await begun(world, max_attempts=2)
@@ -209,6 +215,7 @@ async def test_a_look_at_a_lost_holder(world: World) -> None:
         await assert_all_over(world, death)
 
 
+@pytest.mark.slow
 async def test_a_purge(world: World) -> None:
     first = await world.survivor.new_claim()
     await world.survivor.complete(first)
@@ -234,6 +241,7 @@ async def test_a_purge(world: World) -> None:
         await assert_all_over(world, death)
 
 
+@pytest.mark.slow
 async def test_a_request_that_is_made_again_in_the_midst_of_its_purge(world: World) -> None:
     async for death in deaths(world):
         request = make_request()

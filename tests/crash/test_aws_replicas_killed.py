@@ -17,7 +17,10 @@ from tests.crash.replicas import RECEIVED_SECONDS
 from tests.doubles.aws.emulator import EmulatorProcess
 from tests.support.processes import LIMIT_SECONDS
 
-ROUNDS = [2, pytest.param(40, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
+ROUNDS = [
+    pytest.param(2, marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
+    pytest.param(40, marks=[pytest.mark.long, pytest.mark.timeout(1800)]),
+]
 SHORT_VISIBILITY = ("--visibility-timeout", "5", "--concurrency", "3")
 # A claim whose answer died with its server has lapsed after this, for servers whose clocks differ too.
 LAPSED_MS = 11_000

@@ -18,6 +18,8 @@ from airunner.domain.job import JobParams, JobState
 from airunner.testing.conditions import until
 from tests.support.processes import LIMIT_SECONDS, RunningProcess, Stack, peak_resident_bytes, resident_bytes
 
+pytestmark = pytest.mark.slow
+
 MEBIBYTE = 1024 * 1024
 SIZES = [15, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(600)])]
 

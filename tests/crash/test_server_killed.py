@@ -13,7 +13,11 @@ from airunner.testing.conditions import until
 from tests.crash.crowd import Crowd
 from tests.support.processes import LIMIT_SECONDS, Stack, integrity
 
-ROUNDS = [6, pytest.param(40, marks=[pytest.mark.long, pytest.mark.timeout(1200)])]
+ROUNDS = [
+    2,
+    pytest.param(6, marks=pytest.mark.slow),
+    pytest.param(40, marks=[pytest.mark.long, pytest.mark.timeout(1200)]),
+]
 SHORT_VISIBILITY = ("--visibility-timeout", "5", "--concurrency", "3")
 
 
@@ -45,6 +49,7 @@ async def test_nothing_is_lost_repeated_or_run_twice(crowd: Crowd, rounds: int) 
     assert integrity(crowd.stack.database) == "ok"
 
 
+@pytest.mark.slow
 async def test_a_long_job_goes_on_through_downtime_beyond_its_visibility(crowd: Crowd) -> None:
     worker = await crowd.stack.start_worker("steady", "--visibility-timeout", "3")
     gate = crowd.stack.folder / "gate"

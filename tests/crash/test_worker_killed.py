@@ -73,6 +73,7 @@ async def test_a_frozen_worker_that_wakes_too_late_changes_nothing(crowd: Crowd)
     assert (await crowd.end_of(await crowd.submit(crowd.talk(5)))).life.worker_id == "frozen"
 
 
+@pytest.mark.slow
 async def test_what_a_frozen_worker_still_has_to_say_is_never_seen(crowd: Crowd) -> None:
     frozen = await crowd.stack.start_worker("frozen", *SHORT_VISIBILITY)
     gate = crowd.stack.folder / "gate"
@@ -102,6 +103,7 @@ async def test_what_a_frozen_worker_still_has_to_say_is_never_seen(crowd: Crowd)
     assert frozen.exit_code is None
 
 
+@pytest.mark.slow
 async def test_sigterm_under_load_lets_jobs_finish_and_loses_none(crowd: Crowd) -> None:
     leaving, staying = await asyncio.gather(
         *(crowd.stack.start_worker(name, "--concurrency", "3") for name in ("leaving", "staying"))

@@ -11,6 +11,8 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING, Final
 
+from scripts.programs import PROGRAMS
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -23,10 +25,10 @@ class NodePackageMissing(Exception):
 
 def node_for(name: str) -> str:
     """Return the path of Node, which the named program runs on; raises NodePackageMissing."""
-    node = shutil.which("node")
-    if node is None:
-        raise NodePackageMissing(f"Node is not installed, and {name} runs on it")
-    return node
+    paths = PROGRAMS["node"].paths
+    if paths is None:
+        raise NodePackageMissing(f"{name}: {PROGRAMS['node'].excuse}")
+    return paths[0]
 
 
 def install(folder: Path, name: str, version: str) -> None:
@@ -49,7 +51,7 @@ def install(folder: Path, name: str, version: str) -> None:
 def _npm_install(folder: Path, name: str) -> None:
     npm = shutil.which("npm")
     if npm is None:
-        raise NodePackageMissing(f"npm is not installed, and {name} comes with it")
+        raise NodePackageMissing(f"{name}: {PROGRAMS['node'].excuse}")
     options = ("--silent", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts")
     try:
         done = subprocess.run(

@@ -11,7 +11,7 @@ from pyqwest import Client as HttpClient
 
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.gen.job.v1.job_connect import JobServiceClient
-from airunner.domain.errors import InvalidArgument, PermissionDenied
+from airunner.domain.errors import InvalidArgument, PermissionDenied, Unavailable
 from airunner.rpc.auth import METHOD_SCOPES, Scope, check_scope, mint_key
 from airunner.server.asgi import AppOptions
 from airunner.services.composition import Services
@@ -73,6 +73,26 @@ async def test_a_key_with_the_scope_is_let_in_and_names_the_principal(url: str, 
         ids.append((await JobServiceClient(url).enqueue_job(request, headers=headers)).job_id)
     # Request ids are each principal's own, and two keys of one name are one principal.
     assert ids[0] == ids[1] != ids[2]
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (Unavailable("the table is throttled"), ("unavailable", "the table is throttled")),
+        (RuntimeError("no such table in /var/lib/keys.db"), ("internal", "Internal error.")),
+    ],
+)
+async def test_keys_that_cannot_be_looked_up_tell_nobody_why(
+    url: str, services: Services, monkeypatch: pytest.MonkeyPatch, error: Exception, answer: tuple[str, str]
+) -> None:
+    async def find_key(*_: object) -> None:
+        raise error
+
+    headers = {"authorization": f"Bearer {await _key(services, [Scope.READ])}"}
+    monkeypatch.setattr(MemoryStore, "find_key", find_key)
+    with pytest.raises(ConnectError) as refused:
+        await JobServiceClient(url).list_queues(pb.ListQueuesRequest(), headers=headers)
+    assert (refused.value.code.value, refused.value.message) == answer
 
 
 async def test_a_revoked_key_is_refused_a_second_later(url: str, services: Services) -> None:

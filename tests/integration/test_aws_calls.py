@@ -17,7 +17,7 @@ from airunner.testing.clock import ManualClock
 from airunner.testing.conformance.stores.backend import Api
 from airunner.testing.factories import make_batch, make_request, make_services, make_success
 from tests.doubles.aws.strict import StrictProxy
-from tests.support.aws_stores import make_resources, make_store
+from tests.support.aws_stores import BorrowLayout, make_store
 
 LINES = 10_000
 BATCH = 50
@@ -51,9 +51,9 @@ class Metered:
 
 
 @pytest.fixture
-async def metered(aws: StrictProxy, aws_env: str) -> AsyncIterator[Metered]:
+async def metered(aws: StrictProxy, borrow_layout: BorrowLayout) -> AsyncIterator[Metered]:
     clock = ManualClock()
-    store = make_store(aws.url, await make_resources(aws.url, aws_env), clock)
+    store = make_store(aws.url, await borrow_layout(), clock)
     async with make_services(store, clock) as services:
         api = Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
         # The first job of a queue notes that the queue is used; all others find that done.

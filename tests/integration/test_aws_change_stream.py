@@ -50,8 +50,8 @@ async def _watched(api: Api, job_id: str) -> AsyncIterator[list[Event]]:
 
 
 async def _follow(api: Api) -> None:
-    assert api.services.follower
-    await api.services.follower.run_once()
+    assert api.services.change_feed
+    await api.services.change_feed.run_once()
 
 
 async def test_a_line_published_through_one_rings_on_the_other_without_a_poll(
@@ -105,7 +105,7 @@ async def test_a_stream_that_fails_leaves_polling_at_work(strict_aws: StrictAws,
             for operation in ("DescribeStream", "GetShardIterator", "GetRecords"):
                 way_b.faults.add(Fault(operation=operation, kind=FaultKind.SERVER_ERROR))
             async with _watched(b, held.job.job_id) as seen:
-                # By itself: the pass fails, the follower waits longer, and the poller looks.
+                # By itself: the read fails, the next one waits longer, and polling goes on.
                 await until(lambda: b.clock.waiting >= 3)
                 b.clock.advance(0.25)
                 await until(lambda: way_b.counts.calls["DescribeStream"] == 4)
@@ -132,7 +132,7 @@ async def test_nobody_who_listens_costs_no_read_of_the_stream(strict_aws: Strict
 
 async def test_without_the_setting_nobody_follows(aws: StrictProxy, aws_env: str) -> None:
     async with _replica(aws, await make_resources(aws.url, aws_env)) as api:
-        assert api.services.follower is None
+        assert api.services.change_feed is None
         assert api.services.replica_news
 
 

@@ -14,9 +14,9 @@ import pytest
 import structlog
 from aiobotocore.session import get_session
 
-from airunner.app import build_exporter
+from airunner.app import build_export_loop, build_exporter
 from airunner.aws.calls import Aws
-from airunner.aws.cloudwatch import DATA_AT_ONCE, INTERVAL_SECONDS, MOST_SERIES, CloudWatchExporter
+from airunner.aws.cloudwatch import DATA_AT_ONCE, MOST_SERIES, CloudWatchExporter
 from airunner.config import ConfigError
 from airunner.config.settings import AwsSettings, Settings, StoreSettings, TelemetrySettings
 from airunner.domain.errors import Unavailable
@@ -34,7 +34,7 @@ pytest_plugins = ("tests.support.aws",)
 
 
 class Watch:
-    """An exporter, and what CloudWatch was told. It sends by itself 60 seconds after its start."""
+    """An exporter, and what CloudWatch was told."""
 
     def __init__(self, url: str, namespace: str, *instruments: Counter | Gauge | Histogram) -> None:
         self.clock = ManualClock()
@@ -102,10 +102,10 @@ async def test_counts_are_what_came_since_the_last_time(watch: Watch, jobs: Coun
     assert await watch.told("airunner.jobs", state="lost") == [(1, 1)]
 
 
-async def test_levels_are_what_they_are(emulator: EmulatorProcess, aws_env: str) -> None:
-    level = Gauge("airunner.depth", "Depth", "queue")
-    level.show({("builds",): 7, ("",): 5})
-    watch = Watch(emulator.url, aws_env, level)
+async def test_gauges_are_what_they_are(emulator: EmulatorProcess, aws_env: str) -> None:
+    gauge = Gauge("airunner.depth", "Depth", "queue")
+    gauge.show({("builds",): 7, ("",): 5})
+    watch = Watch(emulator.url, aws_env, gauge)
     async with watch.exporter:
         await watch.exporter.send()
         watch.clock.advance(50)
@@ -114,29 +114,33 @@ async def test_levels_are_what_they_are(emulator: EmulatorProcess, aws_env: str)
 
 
 async def test_histograms_tell_the_bounds_of_their_values(emulator: EmulatorProcess, aws_env: str) -> None:
-    spread = Histogram("airunner.time", "Time", (1.0, 5.0), unit="s")
-    watch = Watch(emulator.url, aws_env, spread)
+    histogram = Histogram("airunner.time", "Time", (1.0, 5.0), unit="s")
+    watch = Watch(emulator.url, aws_env, histogram)
     async with watch.exporter:
-        spread.record(0.5, times=3)
-        spread.record(8.0)
+        histogram.record(0.5, times=3)
+        histogram.record(8.0)
         await watch.exporter.send()
         watch.clock.advance(50)
-        spread.record(4.0)
+        histogram.record(4.0)
     assert await watch.told("airunner.time") == [(3 * 1.0 + 8.0, 4), (5.0, 1)]
 
 
-async def test_it_sends_by_itself_and_once_more_at_its_end(
+async def test_its_loop_sends_once_a_minute_and_it_sends_once_more_at_its_end(
     emulator: EmulatorProcess, aws_env: str, jobs: Counter
 ) -> None:
     watch = Watch(emulator.url, aws_env, jobs)
+    loop = build_export_loop(watch.exporter, watch.clock)
     async with watch.exporter:
+        loop.start()
         jobs.add(1, "done")
         await until(lambda: watch.clock.waiting == 1)
-        watch.clock.advance(INTERVAL_SECONDS)
+        watch.clock.advance(60)
         await until(lambda: watch.clock.waiting == 1)
+        assert await watch.told("airunner.jobs", state="done") == [(1, 1)]
         jobs.add(4, "done")
-        watch.clock.advance(INTERVAL_SECONDS / 2)
-    assert sum(total for total, _ in await watch.told("airunner.jobs", state="done")) == 5
+        watch.clock.advance(30)
+        await loop.stop()
+    assert await watch.told("airunner.jobs", state="done") == [(1, 1), (4, 1)]
 
 
 async def test_what_could_not_be_sent_goes_with_the_next(
@@ -202,9 +206,8 @@ async def test_a_server_sends_its_metrics(emulator: EmulatorProcess, aws_env: st
 
 async def test_without_a_namespace_nothing_is_sent(emulator: EmulatorProcess) -> None:
     store = StoreSettings(aws=AwsSettings(region=REGION, endpoint_url=emulator.url))
-    assert not isinstance(build_exporter(Settings(store=store)), CloudWatchExporter)
-    named = Settings(store=store, telemetry=TelemetrySettings(cloudwatch_namespace="airunner"))
-    assert isinstance(build_exporter(named), CloudWatchExporter)
+    assert build_exporter(Settings(store=store)) is None
+    assert build_exporter(Settings(store=store, telemetry=TelemetrySettings(cloudwatch_namespace="airunner")))
 
 
 def test_a_namespace_needs_a_region() -> None:

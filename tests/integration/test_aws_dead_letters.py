@@ -19,7 +19,7 @@ from airunner.domain.job import JobParams
 from airunner.domain.requests import Redrive
 from airunner.services.composition import Services
 from airunner.services.queue_metrics import MESSAGES_INTERVAL_MS, QueueMetrics
-from airunner.stores.aws.layout import MAX_RECEIVE_COUNT, Layout, queue_attributes
+from airunner.stores.aws.layout import MAX_RECEIVE_COUNT, Layout, queues
 from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.factories import make_services
@@ -27,7 +27,7 @@ from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_stores import make_resources, make_store, options_of
-from tests.support.scraping import level
+from tests.support.scraping import gauge_value
 from tests.support.serving import serve
 
 pytest_plugins = ("tests.support.aws",)
@@ -103,7 +103,7 @@ async def test_what_nobody_can_read_ends_there_and_is_told_apart(
     arn = (await site.aws.sqs("GetQueueAttributes", QueueUrl=site.dead_url, AttributeNames=["QueueArn"]))[
         "Attributes"
     ]["QueueArn"]
-    attributes = {"RedrivePolicy": queue_attributes(arn)["RedrivePolicy"]}
+    attributes = {"RedrivePolicy": queues(site.layout)[0].attributes(arn)["RedrivePolicy"]}
     await site.aws.sqs("SetQueueAttributes", QueueUrl=site.url, Attributes=attributes)
     for body in ("no JSON", '{"job_id": "queue#builds"}', '{"job_id": ' + f'"{"x" * 3000}"' + "}"):
         await site.aws.sqs("SendMessage", QueueUrl=site.url, MessageBody=body)
@@ -207,20 +207,20 @@ async def test_a_queue_without_one_says_so(site: Site) -> None:
 
 async def test_messages_are_counted_once_a_minute(site: Site) -> None:
     clock = ManualClock()
-    sampler = QueueMetrics(site.services.jobs, clock, site.services.admin.dead_letters)
+    queue_metrics = QueueMetrics(site.services.jobs, clock, site.services.store.dead_letters)
     await site.enqueue()
     await site.client.enqueue(JobParams(command="true"), queue=QUEUE)
     await site.bury("nonsense")
-    await sampler.run_once()
-    assert level(telemetry.queue_messages, QUEUE, "visible") == 1
+    await queue_metrics.run_once()
+    assert gauge_value(telemetry.queue_messages, QUEUE, "visible") == 1
     assert telemetry.queue_dead_letters.read() == {(QUEUE,): 1, ("other",): 0}
     await site.bury("more")
     clock.advance(MESSAGES_INTERVAL_MS / 1000 - 1)
-    await sampler.run_once()
-    assert level(telemetry.queue_dead_letters, QUEUE) == 1
+    await queue_metrics.run_once()
+    assert gauge_value(telemetry.queue_dead_letters, QUEUE) == 1
     clock.advance(1)
-    await sampler.run_once()
-    assert level(telemetry.queue_dead_letters, QUEUE) == 2
+    await queue_metrics.run_once()
+    assert gauge_value(telemetry.queue_dead_letters, QUEUE) == 2
 
 
 async def test_other_stores_say_what_to_do_instead() -> None:

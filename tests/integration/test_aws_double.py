@@ -76,7 +76,7 @@ async def test_dynalite_gives_a_second_opinion(dynalite: DynaliteProcess) -> Non
 
 def test_a_missing_node_is_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EmulatorFailed, match="Node is not installed"):
+    with pytest.raises(EmulatorFailed, match="need Node with npm, which is not installed"):
         DynaliteProcess(tmp_path).start()
 
 
@@ -375,3 +375,43 @@ async def test_times_beyond_the_limits_are_refused(aws_queue: Queue) -> None:
     answer = await aws_queue.sqs.send_message_batch(QueueUrl=aws_queue.url, Entries=entries)
     assert [one["Id"] for one in answer["Failed"]] == ["1"]
     assert [one["Id"] for one in answer["Successful"]] == ["2"]
+
+
+async def test_no_receive_holds_a_message_for_more_than_twelve_hours(
+    emulator: EmulatorProcess, aws_queue: Queue
+) -> None:
+    await aws_queue.send("a")
+    (message,) = await aws_queue.receive()
+    await aws_queue.change(message, 43_000)
+    emulator.advance(40_000)
+    with refused("InvalidParameterValue", "beyond the limit"):
+        await aws_queue.change(message, 3_300)
+    await aws_queue.change(message, 3_100)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {str(number): {"DataType": "String", "StringValue": "x"} for number in range(11)},
+        {"a": {"DataType": "String", "StringValue": ""}},
+    ],
+)
+async def test_attributes_that_sqs_does_not_take_are_refused(
+    aws_queue: Queue, attributes: dict[str, Any]
+) -> None:
+    with refused("InvalidParameterValue"):
+        await aws_queue.sqs.send_message(
+            QueueUrl=aws_queue.url, MessageBody="x", MessageAttributes=attributes
+        )
+    assert await aws_queue.receive() == []
+
+
+@LARGE_BODIES
+async def test_attributes_count_as_part_of_a_message(aws_queue: Queue) -> None:
+    body = "x" * (1024 * 1024 - 20)
+    attributes = {"reason": {"DataType": "String", "StringValue": "x" * 20}}
+    with refused("InvalidParameterValue", "shorter"):
+        await aws_queue.sqs.send_message(
+            QueueUrl=aws_queue.url, MessageBody=body, MessageAttributes=attributes
+        )
+    await aws_queue.send(body)

@@ -86,7 +86,13 @@ async def test_an_answer_is_held_until_it_is_released(aws: StrictProxy, aws_tabl
     await until(lambda: aws.counts.calls["PutItem"] == 1)
     assert await _until_there(aws_table, "a")
     assert not putting.done()
-    aws.faults.release()
+
+    def is_let_go() -> bool:
+        # Once may be too early: what is there may still be on its way to where it is held.
+        aws.faults.release()
+        return putting.done()
+
+    await until(is_let_go)
     await putting
 
 

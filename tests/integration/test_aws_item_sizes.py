@@ -18,7 +18,7 @@ from airunner.testing.conformance.stores.backend import Api
 from airunner.testing.factories import NOON, make_batch, make_request, make_services, make_success
 from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws import client
-from tests.support.aws_stores import make_resources, make_store
+from tests.support.aws_stores import BorrowLayout, make_store
 
 pytest_plugins = ("tests.support.aws",)
 
@@ -41,8 +41,8 @@ class Deployment:
 
 
 @pytest.fixture
-async def deployment(aws: StrictProxy, aws_env: str) -> AsyncIterator[Deployment]:
-    clock, layout = ManualClock(), await make_resources(aws.url, aws_env)
+async def deployment(aws: StrictProxy, borrow_layout: BorrowLayout) -> AsyncIterator[Deployment]:
+    clock, layout = ManualClock(), await borrow_layout()
     async with make_services(make_store(aws.url, layout, clock), clock) as services:
         api = Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
         yield Deployment(api, layout.jobs_table, aws.url)

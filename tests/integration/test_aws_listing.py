@@ -19,7 +19,7 @@ from airunner.testing.clock import ManualClock
 from airunner.testing.conformance.stores.backend import Api
 from airunner.testing.factories import NEVER_SECONDS, make_request, make_services
 from tests.doubles.aws.strict import StrictProxy
-from tests.support.aws_stores import make_resources, options_of
+from tests.support.aws_stores import BorrowLayout, options_of
 
 pytest_plugins = ("tests.support.aws",)
 
@@ -27,8 +27,8 @@ BOUNDS = ListingBounds(counted=10, numbered=20, looked_at=2)
 
 
 @pytest.fixture
-async def api(aws: StrictProxy, aws_env: str) -> AsyncIterator[Api]:
-    clock, layout = ManualClock(), await make_resources(aws.url, aws_env)
+async def api(aws: StrictProxy, borrow_layout: BorrowLayout) -> AsyncIterator[Api]:
+    clock, layout = ManualClock(), await borrow_layout()
     store = AwsStore(Aws(options_of(aws.url)), layout, clock, short_poll_seconds=0, list_bounds=BOUNDS)
     rules = ServiceRules(maintenance_interval_seconds=NEVER_SECONDS)
     async with make_services(store, clock, rules) as services:

@@ -32,7 +32,7 @@ from airunner.worker.completion import Completer
 from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.strict import StrictAws, StrictProxy
 from tests.support.aws import client
-from tests.support.aws_stores import make_resources, make_store
+from tests.support.aws_stores import BorrowLayout, make_store
 from tests.support.serving import serve
 
 pytest_plugins = ("tests.support.aws",)
@@ -81,23 +81,23 @@ class Deployment:
 
 
 @asynccontextmanager
-async def _deployment(aws: StrictProxy, env: str, *, bucket: bool) -> AsyncIterator[Deployment]:
-    clock, layout = ManualClock(), await make_resources(aws.url, env, bucket=bucket)
+async def _deployment(aws: StrictProxy, layout: Layout) -> AsyncIterator[Deployment]:
+    clock = ManualClock()
     async with make_services(make_store(aws.url, layout, clock), clock, RULES) as services:
         api = Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
         yield Deployment(api, layout, aws.url)
 
 
 @pytest.fixture
-async def deployment(aws: StrictProxy, aws_env: str) -> AsyncIterator[Deployment]:
-    async with _deployment(aws, aws_env, bucket=True) as opened:
+async def deployment(aws: StrictProxy, borrow_layout: BorrowLayout) -> AsyncIterator[Deployment]:
+    async with _deployment(aws, await borrow_layout(bucket=True)) as opened:
         yield opened
 
 
 @pytest.fixture
-async def bare(aws: StrictProxy, aws_env: str) -> AsyncIterator[Deployment]:
+async def bare(aws: StrictProxy, borrow_layout: BorrowLayout) -> AsyncIterator[Deployment]:
     """The same without a bucket."""
-    async with _deployment(aws, aws_env, bucket=False) as opened:
+    async with _deployment(aws, await borrow_layout()) as opened:
         yield opened
 
 
@@ -381,10 +381,10 @@ async def test_requests_that_are_known_are_told_from_large_ones_that_are_not(dep
 
 @pytest.mark.parametrize("size", [IN_ITEM, MOST])
 async def test_a_repeated_request_leaves_nothing_of_its_own(
-    aws: StrictProxy, aws_env: str, size: int
+    aws: StrictProxy, borrow_layout: BorrowLayout, size: int
 ) -> None:
     request = sized(size)
-    async with _deployment(aws, aws_env, bucket=True) as deployment:
+    async with _deployment(aws, await borrow_layout(bucket=True)) as deployment:
         job_id = await deployment.api.enqueue(request)
         before = await deployment.kept()
         assert await deployment.api.enqueue(request) == job_id

@@ -46,7 +46,7 @@ def layout(aws_env: str) -> Layout:
 
 
 async def make(account: Aws, layout: Layout, **options: Any) -> list[Resource]:
-    return await provision(account, layout, SystemClock(), **options)
+    return await provision(account, definitions.resources(layout), SystemClock(), **options)
 
 
 def changes(made: Sequence[Resource]) -> dict[str, Change]:
@@ -266,7 +266,7 @@ async def test_a_name_too_long_for_sqs_is_refused_before_anything_is_made(
 
 async def test_waiting_for_a_table_ends(account: Aws, layout: Layout) -> None:
     with pytest.raises(DeadlineExceeded, match=f"table {layout.jobs_table} is still not active"):
-        await provision(NeverActive(account), layout, SystemClock(), deadline_seconds=0)
+        await make(NeverActive(account), layout, deadline_seconds=0)
 
 
 class NeverActive(Aws):

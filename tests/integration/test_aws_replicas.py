@@ -13,12 +13,13 @@ from airunner.domain.event import Event
 from airunner.domain.job import JobState
 from airunner.domain.requests import StreamRequest, UpdateRequest
 from airunner.services.composition import ServiceRules, Services
+from airunner.stores.aws.layout import Layout
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.conformance.stores.backend import Api
 from airunner.testing.factories import NEVER_SECONDS, make_batch, make_services, make_success
 from tests.doubles.aws.strict import StrictProxy
-from tests.support.aws_stores import make_resources, make_store
+from tests.support.aws_stores import BorrowLayout, make_store
 
 
 class Replicas:
@@ -38,14 +39,14 @@ class Replicas:
 
 
 @pytest.fixture
-async def replicas(aws: StrictProxy, aws_env: str) -> AsyncIterator[Replicas]:
-    async with _replicas(aws, aws_env) as opened:
+async def replicas(aws: StrictProxy, borrow_layout: BorrowLayout) -> AsyncIterator[Replicas]:
+    async with _replicas(aws, await borrow_layout()) as opened:
         yield opened
 
 
 @asynccontextmanager
-async def _replicas(aws: StrictProxy, env: str) -> AsyncIterator[Replicas]:
-    clock, layout = ManualClock(), await make_resources(aws.url, env)
+async def _replicas(aws: StrictProxy, layout: Layout) -> AsyncIterator[Replicas]:
+    clock = ManualClock()
     rules = ServiceRules(maintenance_interval_seconds=NEVER_SECONDS)
     async with (
         make_services(make_store(aws.url, layout, clock), clock, rules) as first,

@@ -31,6 +31,8 @@ from tests.support.scraping import Change
 from tests.support.scripted_aws import DRIPPING, HELD, RESET, Reply, refusal, scripted_aws
 
 ITEM = {"job_id": {"S": "j1"}, "payload": {"B": b"\x00\xff"}}
+NOBODY = {"job_id": {"S": "check#"}}
+NO_EVENT = {**NOBODY, "sequence": {"N": "0"}}
 GET = {"TableName": "t", "Key": {"job_id": {"S": "j1"}}}
 QUEUE: dict[str, Any] = {"QueueUrl": "http://127.0.0.1/q"}
 THROTTLED = refusal("ProvisionedThroughputExceededException")
@@ -315,7 +317,7 @@ async def test_a_check_has_one_try_and_names_who_is_away() -> None:
         scripted_aws(refusal("InternalServerError", 500)) as server,
         Aws(options(server.url)) as aws,
     ):
-        assert await aws.check(jobs_table="jobs", events_table="events", queue_url="http://x/q") == [
+        assert await aws.check(tables={"jobs": NOBODY, "events": NO_EVENT}, queue_urls=["http://x/q"]) == [
             "The table jobs does not answer.",
             "The table events does not answer.",
             "The queue http://x/q does not answer.",
@@ -425,12 +427,12 @@ def read(address: str) -> bytes:
 async def test_a_check_says_nothing_when_all_is_well(aws: Aws, table: str) -> None:
     queue = (await aws.sqs("CreateQueue", QueueName=f"q-{uuid.uuid4()}"))["QueueUrl"]
     events = await create_table(aws, "job_id", "sequence")
-    assert await aws.check(jobs_table=table, events_table=events, queue_url=queue) == []
+    assert await aws.check(tables={table: NOBODY, events: NO_EVENT}, queue_urls=[queue]) == []
 
 
 async def test_a_check_names_what_is_missing(aws: Aws, table: str) -> None:
     missing = (await aws.sqs("CreateQueue", QueueName="here"))["QueueUrl"].replace("here", "gone")
-    assert await aws.check(jobs_table=table, events_table="nowhere", queue_url=missing) == [
+    assert await aws.check(tables={table: NOBODY, "nowhere": NO_EVENT}, queue_urls=[missing]) == [
         "The table nowhere does not exist.",
         f"The queue {missing} does not exist.",
     ]

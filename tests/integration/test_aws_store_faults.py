@@ -22,7 +22,7 @@ from airunner.testing.factories import make_batch, make_request, make_services, 
 from tests.doubles.aws.faults import Fault, FaultKind
 from tests.doubles.aws.strict import StrictAws, StrictProxy
 from tests.support.aws import client
-from tests.support.aws_stores import make_resources, make_store, options_of
+from tests.support.aws_stores import BorrowLayout, make_store, options_of
 
 # More than a row holds itself.
 LARGE = "x" * 5_000
@@ -60,8 +60,8 @@ class Pair:
 
 
 @pytest.fixture
-async def pair(aws: StrictProxy, strict_aws: StrictAws, aws_env: str) -> AsyncIterator[Pair]:
-    clock, layout = ManualClock(), await make_resources(aws.url, aws_env)
+async def pair(aws: StrictProxy, strict_aws: StrictAws, borrow_layout: BorrowLayout) -> AsyncIterator[Pair]:
+    clock, layout = ManualClock(), await borrow_layout()
     async with strict_aws.proxy() as well:
         stores = [make_store(proxy.url, layout, clock) for proxy in (aws, well)]
         async with make_services(stores[0], clock) as first, make_services(stores[1], clock) as second:
@@ -183,9 +183,11 @@ async def test_a_request_that_is_made_again_while_its_job_is_purged_makes_anothe
     assert (await pair.other.jobs.get_job(await again)).state is JobState.SCHEDULED
 
 
-async def test_what_the_tables_leave_undone_is_done_after_pauses(aws: StrictProxy, aws_env: str) -> None:
+async def test_what_the_tables_leave_undone_is_done_after_pauses(
+    aws: StrictProxy, borrow_layout: BorrowLayout
+) -> None:
     pauses, clock = PausesNoted(), ManualClock()
-    layout = await make_resources(aws.url, aws_env)
+    layout = await borrow_layout()
     connection = Aws(options_of(aws.url), clock=pauses, policy=EXACT)
     async with make_services(AwsStore(connection, layout, clock, short_poll_seconds=0), clock) as services:
         api = Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
@@ -206,7 +208,9 @@ async def test_what_the_tables_leave_undone_is_done_after_pauses(aws: StrictProx
     assert left["Items"] == []
 
 
-async def test_a_pass_goes_round_all_shards_from_one_of_its_own(aws: StrictProxy, aws_env: str) -> None:
+async def test_a_pass_goes_round_all_shards_from_one_of_its_own(
+    aws: StrictProxy, borrow_layout: BorrowLayout
+) -> None:
     asked: list[str] = []
 
     class Overheard(Aws):
@@ -216,7 +220,7 @@ async def test_a_pass_goes_round_all_shards_from_one_of_its_own(aws: StrictProxy
             return await super().dynamodb(operation, **arguments)
 
     clock = ManualClock()
-    layout = replace(await make_resources(aws.url, aws_env), listing_shards=4)
+    layout = replace(await borrow_layout(), listing_shards=4)
     store = AwsStore(Overheard(options_of(aws.url)), layout, clock, short_poll_seconds=0)
     async with make_services(store, clock) as services:
         assert 0 <= store._reconciler._first_shard < 4

@@ -15,7 +15,7 @@ from aiobotocore.session import get_session
 from airunner.aws.calls import Aws, AwsOptions
 from airunner.aws.provision import Change, provision
 from airunner.domain.clock import SystemClock
-from airunner.stores.aws.layout import Layout
+from airunner.stores.aws.layout import Layout, resources
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
 from tests.support.template import PATH
 
@@ -55,7 +55,7 @@ async def test_provisioning_finds_nothing_to_mend_in_a_stack(
 ) -> None:
     layout = layout_of(aws_env, streams=streams)
     await deploy(emulator, layout)
-    made = await provision(account, layout, SystemClock(), dry_run=True)
+    made = await provision(account, resources(layout), SystemClock(), dry_run=True)
     assert [each.name for each in made if each.change == Change.CREATED] == []
     assert {detail for each in made for detail in each.details} <= DROPPED
 
@@ -66,7 +66,7 @@ async def test_stack_and_provisioning_make_the_same(
 ) -> None:
     by_stack, by_calls = layout_of(f"{aws_env}a", streams=streams), layout_of(f"{aws_env}b", streams=streams)
     await deploy(emulator, by_stack)
-    await provision(account, by_calls, SystemClock())
+    await provision(account, resources(by_calls), SystemClock())
     for table in ("jobs_table", "events_table"):
         stacked, called = [
             await described(account, getattr(layout, table), layout.env) for layout in (by_stack, by_calls)

@@ -203,7 +203,12 @@ def test_numbers_out_of_range_are_refused(target: Target, name: str, field: str,
 
 
 @pytest.mark.parametrize(
-    "requests", [4000, pytest.param(100_000, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
+    "requests",
+    [
+        1000,
+        pytest.param(4000, marks=pytest.mark.slow),
+        pytest.param(100_000, marks=[pytest.mark.long, pytest.mark.timeout(1800)]),
+    ],
 )
 def test_thousands_of_wrong_requests(target: Target, requests: int) -> None:
     seed = int(os.environ.get("CRASH_SEED") or random.randrange(2**32))

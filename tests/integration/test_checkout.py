@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import trustme
+from structlog.testing import capture_logs
 
 from airunner.domain.errors import AttemptSuperseded, InvalidArgument, Unavailable
 from airunner.domain.event import Output, ProcessStart, StreamType
@@ -22,7 +23,7 @@ from airunner.domain.requests import JobQuery
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_request
 from airunner.worker.process.checkout import CheckoutRules, checkout_refusal, checkout_spec
-from airunner.worker.process.checkout_attempt import CheckoutAttempt, time_left
+from airunner.worker.process.command import CommandAttempt, time_left
 from airunner.worker.process.process import ProcessExit, ProcessSpec
 from tests.support.processes import until_gone
 from tests.support.repositories import PATH, GitRepository
@@ -267,19 +268,19 @@ async def test_no_command_begins_when_the_worker_stops_as_the_checkout_ends(
     tmp_path: Path, repository: GitRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository.commit(a="x")
-    see_through = CheckoutAttempt._see_through
+    wait = CommandAttempt._wait
 
-    async def cancelled_as_it_ends(self: CheckoutAttempt, *running: Any) -> ProcessExit:
-        seen = await see_through(self, *running)
+    async def cancelled_as_it_ends(self: CommandAttempt, *running: Any) -> ProcessExit:
+        exited = await wait(self, *running)
         task = asyncio.current_task()
         assert task
         task.cancel()
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
         bench.worker.stop()
-        return seen
+        return exited
 
-    monkeypatch.setattr(CheckoutAttempt, "_see_through", cancelled_as_it_ends)
+    monkeypatch.setattr(CommandAttempt, "_wait", cancelled_as_it_ends)
     async with working(tmp_path, checkout=FILES) as bench:
         job_id = await bench.submit("touch", str(tmp_path / "ran"), repository_url=repository.url)
         await bench.work
@@ -306,6 +307,18 @@ async def test_a_worker_that_stops_gives_the_checkout_back_with_its_output(tmp_p
 
 
 # Credentials
+
+
+async def test_the_start_of_a_job_is_logged_with_its_repository_but_not_its_credentials(
+    tmp_path: Path,
+) -> None:
+    async with working(tmp_path) as bench:
+        with capture_logs() as logs:
+            log = await bench.do("true", repository_url=f"https://me:{TOKEN}@127.0.0.1:1/some/where.git")
+    assert log.result.outcome is Outcome.FAILURE
+    (start,) = [line for line in logs if line["event"] == "job.start"]
+    assert start["repository"] == "https://********@127.0.0.1:1/some/where.git"
+    assert TOKEN not in str(logs)
 
 
 def git_environment(url: str, **environment: str) -> dict[str, str]:
@@ -337,13 +350,13 @@ def test_credentials_reach_git_for_their_own_host_only() -> None:
 
 
 def test_a_job_may_bring_a_credential_helper_of_its_own() -> None:
-    own = {
+    configured = {
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": "credential.helper",
         "GIT_CONFIG_VALUE_0": "!echo username=own; echo password=secret; #",
     }
     url = "https://git.example.org/a"
-    assert "username=own\npassword=secret" in filled_in(url, url, **own)
+    assert "username=own\npassword=secret" in filled_in(url, url, **configured)
 
 
 def test_no_other_credential_helper_is_asked(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ async def test_sync_and_async_handlers_do_jobs(tmp_path: Path) -> None:
         assert (log.result.output_json, log.output()) == ("7", b"before\nafter")
 
 
-async def test_many_at_once_speak_each_for_itself(tmp_path: Path) -> None:
+async def test_many_at_once_print_each_to_its_own_job(tmp_path: Path) -> None:
     together = threading.Barrier(8)
 
     def sync(payload: int) -> None:

@@ -62,8 +62,14 @@ async def attempt(
 async def last(
     client: AsyncClient, job_id: str, count: int, wants: Callable[[LogLine], bool] = ALL, attempt: int = 0
 ) -> list[tuple[int, bytes]]:
-    found = await read_last_lines(client, await client.get_job(job_id), attempt, count, wants)
+    found = await read_last_lines(
+        client, await client.get_job(job_id), count, attempt=attempt, wants=wants, on_gap=no_gap
+    )
     return [(line.attempt, line.content) for line in found]
+
+
+def no_gap(gap: Gap) -> None:
+    pytest.fail(f"nothing is lost, but this is: {gap}")
 
 
 async def test_the_tail_reads_little(client: AsyncClient, store: CountingStore) -> None:
@@ -101,13 +107,29 @@ async def test_the_tail_goes_back_into_earlier_attempts(client: AsyncClient) -> 
     assert await last(client, job_id, 1, attempt=1) == [(1, b"line 100\n")]
 
 
-async def test_all_lines_are_read_and_losses_are_said(
-    client: AsyncClient, capsys: pytest.CaptureFixture[str]
-) -> None:
-    gap = Event(sequence=2, timestamp=NOON, data=Gap(first_sequence=2, last_sequence=9, reason="disk died"))
-    job_id = await attempt(client, [make_line(1), gap, make_line(10)])
-    async with aclosing(read_lines(client, job_id)) as lines:
-        assert [line.sequence async for line in lines] == [1, 10]
-    assert capsys.readouterr().err == "airunner: events 2 to 9 are lost: disk died\n"
-    await last(client, job_id, 1)
-    assert capsys.readouterr().err == "airunner: events 2 to 9 are lost: disk died\n"
+async def test_all_lines_are_read_and_losses_are_told_once(client: AsyncClient) -> None:
+    gap = Gap(first_sequence=190, last_sequence=195, reason="disk died")
+    lost = Event(sequence=190, timestamp=NOON, data=gap)
+    before, after = (
+        [make_line(number) for number in numbers] for numbers in (range(1, 190), range(196, 200))
+    )
+    job_id = await attempt(client, [*before, lost, *after])
+    told: list[Gap] = []
+    async with aclosing(read_lines(client, job_id, on_gap=told.append)) as lines:
+        assert [line.sequence async for line in lines] == [*range(1, 190), *range(196, 200)]
+    assert told == [gap]
+    told.clear()
+    # The loss is near the end, and is read again as the search goes further back.
+    job, wants = await client.get_job(job_id), LineFilter("^line 1$").wants
+    found = await read_last_lines(client, job, 1, wants=wants, on_gap=told.append)
+    assert [line.sequence for line in found] == [1]
+    assert told == [gap]
+
+
+async def test_the_services_can_be_read_in_process(store: CountingStore) -> None:
+    services: Services = make_services(store, ManualClock())
+    async with services, serve(services) as url, AsyncClient(url) as client:
+        job_id = await attempt(client, BATCHES)
+        job = await services.jobs.get_job(job_id)
+        found = await read_last_lines(services.events, job, 2, wants=ALL, on_gap=no_gap)
+        assert [line.content for line in found] == [b"line 999\n", b"line 1000\n"]

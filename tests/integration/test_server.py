@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from collections.abc import AsyncIterator
 
@@ -16,7 +17,9 @@ from airunner.domain.clock import SystemClock
 from airunner.server.asgi import AppOptions
 from airunner.server.guard import is_loopback
 from airunner.services.composition import Services
+from airunner.services.periodic import Periodic
 from airunner.stores.memory import MemoryStore
+from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_services
 from tests.support.serving import serve
@@ -47,6 +50,21 @@ async def test_without_auth_only_this_machine_may_call(
 ) -> None:
     async with serve(services) as url:
         assert (await HttpClient().get(f"{url}/healthz", headers=headers)).status == status
+
+
+async def test_health_names_the_loops_that_make_no_progress() -> None:
+    clock, hanging = ManualClock(), asyncio.Event()
+    services = make_services(MemoryStore(clock), clock)
+    services.add_loop(
+        Periodic("more", hanging.wait, clock=clock, interval_seconds=1, failure_event="", at_once=True)
+    )
+    async with services, serve(services) as url:
+        assert await _health(url) == (200, {"status": "ok"})
+        clock.advance(121)
+        assert await _health(url) == (503, {"status": "stuck", "loops": ["more"]})
+        hanging.set()
+        await until(lambda: not services.stuck_loops)
+        assert await _health(url) == (200, {"status": "ok"})
 
 
 @pytest.mark.parametrize(
@@ -95,6 +113,11 @@ async def test_shutdown_ends_long_polls_and_streams_at_once(services: Services) 
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
         assert all("shutting down" in str(outcome) for outcome in outcomes), outcomes
         assert (await HttpClient().get(f"{url}/readyz")).status == 503
+
+
+async def _health(url: str) -> tuple[int, object]:
+    answer = await HttpClient().get(f"{url}/healthz")
+    return answer.status, json.loads(answer.content)
 
 
 def _enqueue(queue: str = "builds") -> pb.EnqueueJobRequest:

@@ -49,7 +49,10 @@ async def test_the_eleventh_is_refused_and_the_others_go_on(server: KeyedServer,
 
 @pytest.mark.parametrize("way", WAYS_TO_GO)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("batches", [0, 24], ids=["waiting", "stalled"])
+@pytest.mark.parametrize(
+    "batches",
+    [pytest.param(0, id="waiting"), pytest.param(24, id="stalled", marks=pytest.mark.slow)],
+)
 async def test_a_place_is_free_when_a_watcher_is_gone(
     server: KeyedServer, job: PrintedJob, batches: int, kind: type[BatchReader | SseReader], way: str
 ) -> None:

@@ -2,13 +2,19 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from airunner.codec.jobs import JobReader, job_to_pb
+from airunner.domain.answers import DequeuedJob
 from airunner.domain.event import ProcessEnd, ProcessStart, StreamType
+from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import JobState, Outcome, ProcessType
+from airunner.domain.requests import DequeueRequest
 from tests.support.child_processes import nothing_left_behind
 from tests.support.workers import PATH, when_terminated, working
 
@@ -38,6 +44,41 @@ async def test_a_tiny_job_costs_two_calls(tmp_path: Path) -> None:
         assert bench.jobs.made == {"dequeue_jobs": 1, "complete_jobs": 1}
         # Starting the process may take longer than the 100 ms after which its start is published.
         assert bench.events.made.total() <= 1
+
+
+async def test_a_job_without_execution_settings_is_worked_on_with_the_defaults(tmp_path: Path) -> None:
+    async with working(tmp_path) as bench:
+        bench.jobs.dequeue_jobs = without_execution_config(bench.services.jobs)  # type: ignore[attr-defined]
+        with capture_logs() as logs:
+            first, second = await bench.do("echo", "one"), await bench.do("echo", "two")
+    assert (first.output(), second.output()) == (b"one\n", b"two\n")
+    warned = [log["job_id"] for log in logs if log["event"] == "job.no_execution_config"]
+    assert warned == [first.job.job_id, second.job.job_id]
+
+
+def without_execution_config(jobs: Any) -> Any:
+    """Dequeue as from a server whose messages have no execution settings."""
+
+    async def dequeue(request: DequeueRequest) -> list[DequeuedJob]:
+        return [stripped(dequeued) for dequeued in await jobs.dequeue_jobs(request)]
+
+    def stripped(dequeued: DequeuedJob) -> DequeuedJob:
+        message = job_to_pb(dequeued.job)
+        message.ClearField("execution_config")
+        job = JobReader().read(message)
+        assert job.execution == ExecutionConfig()
+        return replace(dequeued, job=job)
+
+    return dequeue
+
+
+async def test_execution_settings_of_the_server_are_worth_no_warning(tmp_path: Path) -> None:
+    async with working(tmp_path) as bench:
+        with capture_logs() as logs:
+            await bench.do("true")
+    assert not [log for log in logs if log["event"] == "job.no_execution_config"]
+    (start,) = [log for log in logs if log["event"] == "job.start"]
+    assert "repository" not in start
 
 
 async def test_every_byte_arrives(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +16,8 @@ from airunner.domain.job import JobState, Outcome
 from airunner.domain.requests import DequeueRequest, StreamRequest
 from airunner.testing.conditions import until
 from tests.support.child_processes import nothing_left_behind, wait_until_gone
-from tests.support.workers import when_terminated, working
+from tests.support.consumers import turns
+from tests.support.workers import LIMIT_SECONDS, when_terminated, working
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
 __all__ = ["nothing_left_behind"]
@@ -105,6 +109,27 @@ async def test_what_outlasts_the_drain_is_interrupted_and_given_back_with_its_ou
         assert isinstance(events[-1].data, ProcessEnd)
         assert isinstance(events[-2].data, ProcessError)
         assert bench.jobs.made["complete_jobs"] == 0
+
+
+async def test_a_job_that_has_ended_stays_so_when_its_folder_outlasts_the_drain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removing, go_on = threading.Event(), threading.Event()
+
+    def remove(*_: Any, **__: Any) -> None:
+        removing.set()
+        go_on.wait(LIMIT_SECONDS)
+
+    monkeypatch.setattr(shutil, "rmtree", remove)
+    async with working(tmp_path, drain_seconds=0) as bench:
+        job_id = await bench.submit("echo", "done")
+        await asyncio.to_thread(removing.wait, LIMIT_SECONDS)
+        bench.worker.stop()
+        await turns()  # now it is cancelled
+        go_on.set()
+        await bench.work
+        log = await bench.log_of(job_id)
+    assert (log.job.state, log.output()) == (JobState.COMPLETED, b"done\n")
 
 
 async def test_the_second_signal_kills_the_process(tmp_path: Path) -> None:

@@ -18,11 +18,12 @@ from airunner.domain.event import OutputBatch
 from airunner.domain.job import JobState
 from airunner.domain.retry import RetryPolicy
 from airunner.testing.conditions import until
+from airunner.worker.publishing.spool_folder import SpoolFolder
 from airunner.worker.publishing.spool_records import read_records
-from airunner.worker.worker import Worker, WorkerOptions
+from airunner.worker.worker import Worker
 from tests.support.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.support.serving import serve
-from tests.support.workers import PATH, Bench, working
+from tests.support.workers import PATH, Bench, worker_options, working
 
 # The worker itself shall see each fault.
 NO_RETRY = RetryPolicy(attempts=1)
@@ -49,11 +50,11 @@ async def working_through_a_proxy(bench: Bench, *lossy: str) -> AsyncIterator[Fa
         AsyncClient(url) as direct,
         AsyncClient(proxy.url, retry=NO_RETRY) as faulty,
     ):
-        options = WorkerOptions(
+        options = worker_options(
             queues=("remote",),
             base_environment=PATH,
             work_dir=bench.work_dir,
-            spool_dir=bench.work_dir.parent / "spool",
+            spool_folder=SpoolFolder(bench.work_dir.parent / "spool"),
         )
         service: Any = Divided(direct, faulty, *lossy)
         worker = Worker(service, service, SystemClock(), options)
@@ -91,21 +92,21 @@ async def test_a_completion_whose_answer_is_lost_ends_the_job_once(tmp_path: Pat
 
 
 async def test_the_spool_holds_no_secret(tmp_path: Path) -> None:
-    spool_dir, secret = tmp_path / "spool", "hunter2-hunter2"
+    spool, secret = tmp_path / "spool", "hunter2-hunter2"
     script = "import os\nfor _ in range(120_000): os.write(1, b'the key is %s, yes\\n' % os.environb[b'KEY'])"
-    async with working(tmp_path, spool_dir=spool_dir) as bench:
+    async with working(tmp_path) as bench:
         bench.events.errors["publish_events"] = Unavailable
         job_id = await bench.submit(
             sys.executable, "-c", script, environment={"KEY": secret}, secret_names=("KEY",)
         )
-        await until(lambda: any(file.stat().st_size for file in files(spool_dir)), limit_seconds=60)
-        (file,) = files(spool_dir)
+        await until(lambda: any(file.stat().st_size for file in files(spool)), limit_seconds=60)
+        (file,) = files(spool)
         raw, spooled = file.read_bytes(), output_in(file)
         assert b"the key is [redacted], yes\n" in spooled
         assert secret.encode() not in raw + spooled
         del bench.events.errors["publish_events"]
         log = await bench.log_of(job_id)
-        await until(lambda: files(spool_dir) == [])
+        await until(lambda: files(spool) == [])
     assert log.output() == b"the key is [redacted], yes\n" * 120_000
 
 

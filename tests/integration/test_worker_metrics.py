@@ -10,7 +10,7 @@ from airunner.domain.errors import InvalidArgument, Unavailable
 from airunner.domain.event import Gap
 from airunner.domain.requests import StreamRequest
 from airunner.testing.conditions import until
-from tests.support.scraping import Change, level
+from tests.support.scraping import Change, gauge_value
 from tests.support.workers import working
 
 PRINTS_AND_WAITS = "seq 200; until test -e go; do sleep 0.02; done"
@@ -24,10 +24,10 @@ def failing(times: int) -> Callable[[], Exception | None]:
 
 async def test_events_are_buffered_until_the_server_has_them(tmp_path: Path) -> None:
     retries, latency = Change(telemetry.publish_retries), Change(telemetry.publish_latency)
-    buffered_before = level(telemetry.events_buffered)
+    buffered_before = gauge_value(telemetry.events_buffered)
 
     def buffered() -> float:
-        return level(telemetry.events_buffered) - buffered_before
+        return gauge_value(telemetry.events_buffered) - buffered_before
 
     async with working(tmp_path) as bench:
         bench.events.errors["publish_events"] = lambda: Unavailable("the server is away")
@@ -37,10 +37,10 @@ async def test_events_are_buffered_until_the_server_has_them(tmp_path: Path) -> 
         bench.events.errors.clear()
         await until(lambda: buffered() == 0)
         assert latency() >= 1
-        assert level(telemetry.attempts_running) == 1
+        assert gauge_value(telemetry.attempts_running) == 1
         (tmp_path / "go").touch()
         await bench.end_of(job_id)
-        await until(lambda: level(telemetry.attempts_running) == 0)
+        await until(lambda: gauge_value(telemetry.attempts_running) == 0)
         assert buffered() == 0
 
 
@@ -57,10 +57,10 @@ async def test_calls_that_fail_are_counted(tmp_path: Path) -> None:
 
 
 async def test_slots_are_those_of_workers_that_run(tmp_path: Path) -> None:
-    before = level(telemetry.worker_slots)
+    before = gauge_value(telemetry.worker_slots)
     async with working(tmp_path, concurrency=7):
-        await until(lambda: level(telemetry.worker_slots) - before == 7)
-    assert level(telemetry.worker_slots) == before
+        await until(lambda: gauge_value(telemetry.worker_slots) - before == 7)
+    assert gauge_value(telemetry.worker_slots) == before
 
 
 async def test_events_that_a_gap_stands_for_are_counted(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -15,9 +15,13 @@ import pytest
 from tests.doubles.aws.dynalite import DynaliteProcess
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorFailed, EmulatorProcess
 from tests.doubles.aws.strict import StrictAws, StrictProxy
+from tests.support.programs import unavailable
 
 if TYPE_CHECKING:
     from aiobotocore.session import AioSession
+
+    from airunner.stores.aws.layout import Layout
+    from tests.support.aws_stores import BorrowLayout, LayoutPool
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,7 +36,31 @@ def emulator() -> Iterator[EmulatorProcess]:
 @pytest.fixture
 def aws_env() -> str:
     """The name of an environment that no other test has: part of the names of tables, queues and buckets."""
-    return f"t{secrets.token_hex(4)}"
+    return new_env()
+
+
+@pytest.fixture(scope="session")
+def layout_pool(emulator: EmulatorProcess) -> LayoutPool:
+    # Late, as below.
+    from tests.support.aws_stores import LayoutPool
+
+    return LayoutPool(emulator)
+
+
+@pytest.fixture
+def borrow_layout(layout_pool: LayoutPool) -> Iterator[BorrowLayout]:
+    """Lends tables, queues and a bucket that are empty, and that the next test has when this one is over."""
+    from tests.support.aws_stores import FEW_MORE, lent
+
+    borrowed: list[Layout] = []
+
+    async def borrow(more: Sequence[str] = FEW_MORE, *, bucket: bool = False) -> Layout:
+        borrowed.append(await layout_pool.borrow())
+        return lent(borrowed[-1], more, bucket=bucket)
+
+    yield borrow
+    for layout in borrowed:
+        layout_pool.give_back(layout)
 
 
 @pytest.fixture
@@ -58,9 +86,14 @@ def dynalite() -> Iterator[DynaliteProcess]:
     try:
         process.start()
     except EmulatorFailed as error:
-        pytest.skip(str(error))
+        unavailable(str(error))
     yield process
     process.stop()
+
+
+def new_env() -> str:
+    """Return the name of an environment that nobody else has."""
+    return f"t{secrets.token_hex(4)}"
 
 
 def client(

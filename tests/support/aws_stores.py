@@ -1,10 +1,12 @@
-"""AwsStores on the emulator: fresh tables and queues, made the quick way, for each test."""
+"""AwsStores on the emulator: empty tables and queues for each test, made the quick way or used again."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import pytest
 
@@ -14,12 +16,60 @@ from airunner.domain.clock import Clock
 from airunner.stores.aws import layout as shapes
 from airunner.stores.aws.layout import Layout
 from airunner.stores.aws.store import AwsStore
-from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY
+from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
+from tests.support.aws import new_env
 
 QUEUES = ("builds", "other", "one", "two", "three", "third", "high", "low")
 # Names that only occur: one queue serves them all. SQS has no room for the long one behind our prefix.
 FEW_MORE = ("none",)
 MANY_MORE = (*FEW_MORE, "q" * 80, *(f"q{number}" for number in range(20)))
+
+# The queue behind those names.
+_MORE = "more"
+
+
+class BorrowLayout(Protocol):
+    """Lends the test an empty environment, with or without its bucket; see `LayoutPool`."""
+
+    def __call__(self, more: Sequence[str] = FEW_MORE, *, bucket: bool = False) -> Awaitable[Layout]: ...
+
+
+class LayoutPool:
+    """Environments that the tests of a process use one after the other.
+
+    Each comes back as it was lent but for its contents, which are removed before it is lent again. One that
+    anything else was done to is not lent again. Who wants other attributes, more queues or a stream of
+    changes uses `make_resources`.
+    """
+
+    def __init__(self, emulator: EmulatorProcess) -> None:
+        self._emulator = emulator
+        self._idle: deque[Layout] = deque()
+
+    async def borrow(self) -> Layout:
+        """Return an empty environment, a new one where none is idle; nobody may be connected meanwhile."""
+        if self._idle:
+            # The one that rests longest: what its test still had under way is over.
+            idle = self._idle.popleft()
+            if self._empty(idle):
+                return idle
+        made = await make_resources(self._emulator.url, new_env(), more=(_MORE,), bucket=True)
+        self._empty(made)  # from now on it must stay as it is
+        return made
+
+    def give_back(self, layout: Layout) -> None:
+        self._idle.append(layout)
+
+    def _empty(self, layout: Layout) -> bool:
+        names = [url.rpartition("/")[2] for url in layout.queues.values()]
+        tables = (layout.jobs_table, layout.events_table)
+        return self._emulator.empty(layout.env, tables=tables, queues=names, bucket=layout.bucket)
+
+
+def lent(layout: Layout, more: Sequence[str], *, bucket: bool) -> Layout:
+    """Return an environment of the pool as a test wants to see it."""
+    named = {queue: layout.queues[queue] for queue in QUEUES} | dict.fromkeys(more, layout.queues[_MORE])
+    return replace(layout, queues=named, bucket=layout.bucket if bucket else "")
 
 
 def more_names(test: pytest.FixtureRequest) -> Sequence[str]:
@@ -56,7 +106,7 @@ async def make_resources(
     async with Aws(replace(options_of(url), clients=clients)) as aws:
         await asyncio.gather(*(aws.dynamodb("CreateTable", **table) for table in shapes.tables(layout)))
         made = await asyncio.gather(
-            *(aws.sqs("CreateQueue", QueueName=layout.queue_name(queue)) for queue in (*queues, "more"))
+            *(aws.sqs("CreateQueue", QueueName=layout.queue_name(queue)) for queue in (*queues, _MORE))
         )
         if bucket:
             region = {"LocationConstraint": REGION}

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from scripts import browser as programs
 from tests.acceptance.command_line import eventually
+from tests.support.programs import program
 
 _START_SECONDS = 60
 _ANSWER_SECONDS = 60
@@ -41,11 +41,11 @@ _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the key that the standard gi
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """One browser for each process of the tests, installed first where it is missing and that is possible."""
-    program, driver = chromium_or_excuse()
+    """One browser for each process of the tests."""
+    executable, driver = program("browser")
     # Not in pytest's folders: Chromium makes a socket there, and the path of a socket has to be short.
     with TemporaryDirectory(ignore_cleanup_errors=True) as own, _driver(driver, Path(own)) as port:
-        opened = Browser(port, program, Path(own))
+        opened = Browser(port, executable, Path(own))
         yield opened
         opened.close()
 
@@ -58,14 +58,6 @@ def browser(chromium: Browser, tmp_path: Path) -> Iterator[Browser]:
     yield chromium
     chromium.picture(tmp_path / "browser.png")
     chromium.open("about:blank")  # which ends the streams of the page
-
-
-def chromium_or_excuse() -> tuple[str, str]:
-    """Return the paths of Chromium and its driver; skip the test where they cannot be had, and say why."""
-    try:
-        return programs.find() or programs.install()
-    except programs.BrowserMissing as error:
-        pytest.skip(str(error))
 
 
 class Browser:
@@ -144,11 +136,11 @@ class Browser:
 
 
 @contextmanager
-def _driver(program: str, folder: Path) -> Iterator[int]:
+def _driver(executable: str, folder: Path) -> Iterator[int]:
     """Run the driver, and with it whatever it starts; yields its port."""
     places = {name: str(folder) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")}
     driver = subprocess.Popen(
-        [program, "--port=0", f"--log-path={folder / 'driver.log'}"],
+        [executable, "--port=0", f"--log-path={folder / 'driver.log'}"],
         stdout=subprocess.PIPE,
         env={**os.environ, **places},
         start_new_session=True,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from airunner.domain.errors import PermanentFailure
 from airunner.domain.retry import RetryPolicy
-from airunner.queues.base import Delivery, Finish, Hold
+from airunner.queues.base import Delivery, Fail, Finish, Hold, Runner
 from airunner.queues.consumer import Consumer, ConsumerOptions
+from airunner.queues.task_runner import TaskRunner
 from airunner.testing.clock import ManualClock
 
 LIMIT_SECONDS = 20
@@ -97,7 +98,7 @@ class ScriptedSource:
 
 
 class Gates:
-    """A handler whose deliveries end when and how the test says."""
+    """Processes deliveries, which end when and how the test says."""
 
     def __init__(self) -> None:
         self.started: list[str] = []
@@ -113,7 +114,7 @@ class Gates:
         else:
             future.set_result(result)
 
-    async def handle(self, delivery: Delivery[str]) -> str:
+    async def process(self, delivery: Delivery[str]) -> str:
         key = delivery.key
         self.started.append(key)
         self.running.add(key)
@@ -127,36 +128,47 @@ class Gates:
             self.running.discard(key)
 
 
-class ScriptedSprint:
-    """A sprint that takes all but what is called "usual", and ends it when the test says."""
+class ScriptedFastPath:
+    """A runner that keeps all deliveries but those called "usual" until the test ends or hands them over."""
 
-    def __init__(self) -> None:
+    def __init__(self, gates: Gates) -> None:
         self.begun: list[Delivery[str]] = []
+        self._kept: set[Delivery[str]] = set()
+        self._tasks = TaskRunner(gates.process)
 
-    def begin(
-        self,
-        deliveries: Sequence[Delivery[str]],
-        finish: Finish[str, str],
-        hand_over: Callable[[Delivery[str]], None],
-    ) -> Sequence[Delivery[str]]:
-        self.finish, self.hand_over = finish, hand_over
-        usual = [delivery for delivery in deliveries if delivery.key == "usual"]
-        self.begun += [delivery for delivery in deliveries if delivery not in usual]
-        return usual
+    def begin(self, deliveries: Sequence[Delivery[str]], finish: Finish[str, str], fail: Fail[str]) -> None:
+        self._finish, self._fail = finish, fail
+        kept = [delivery for delivery in deliveries if delivery.key != "usual"]
+        self.begun += kept
+        self._kept.update(kept)
+        self._tasks.begin([delivery for delivery in deliveries if delivery not in kept], finish, fail)
+
+    def cancel(self, delivery: Delivery[str]) -> None:
+        self.hand_over(delivery)
+        self._tasks.cancel(delivery)
+
+    def finish(self, results: Sequence[tuple[Delivery[str], str]]) -> None:
+        """End deliveries, but for those that were handed over."""
+        kept = [(delivery, result) for delivery, result in results if delivery in self._kept]
+        self._kept.difference_update(delivery for delivery, _ in kept)
+        self._finish(kept)
+
+    def hand_over(self, delivery: Delivery[str]) -> None:
+        if delivery in self._kept:
+            self._kept.discard(delivery)
+            self._tasks.begin([delivery], self._finish, self._fail)
 
 
 class Bench:
-    def __init__(self, *, fast_path: ScriptedSprint | None = None, **options: Any) -> None:
+    def __init__(self, *, fast_path: bool = False, **options: Any) -> None:
         self.clock = ManualClock()
         self.source = ScriptedSource()
         self.gates = Gates()
+        self.fast_path = ScriptedFastPath(self.gates)
+        runner: Runner[str, str] = self.fast_path if fast_path else TaskRunner(self.gates.process)
         options = {"redelivery": EXACT, "reconnect": EXACT} | options
         self.consumer: Consumer[str, str] = Consumer(
-            self.source,
-            self.gates.handle,
-            clock=self.clock,
-            options=ConsumerOptions(**options),
-            fast_path=fast_path,
+            self.source, runner, clock=self.clock, options=ConsumerOptions(**options)
         )
         self.work = asyncio.create_task(self.consumer.run())
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.node_packages import NodePackageMissing, install, node_for
+from tests.support.programs import unavailable
 
 VERSION = "0.28.2"
 FOLDER = Path(__file__).resolve().parents[2] / ".tools" / "esbuild"
@@ -20,7 +21,7 @@ def browser_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         return strip_types(source, tmp_path_factory.mktemp("client") / "client.mjs")
     except NodePackageMissing as error:
-        pytest.skip(str(error))
+        unavailable(str(error))
 
 
 def strip_types(source: Path, target: Path, folder: Path = FOLDER) -> Path:

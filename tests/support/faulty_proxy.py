@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
+from tests.support.processes import unused_port
+
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -88,8 +90,7 @@ async def faulty_proxy(target: str) -> AsyncIterator[FaultyProxy]:
 
 def unused_url() -> str:
     """Return an address of this machine at which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+    return f"http://127.0.0.1:{unused_port()}"
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

@@ -17,6 +17,7 @@ from tests.support.processes import LIMIT_SECONDS, RunningProcess, unused_port
 from tests.support.scraping import scrape
 
 PRINTER = "printer"
+_LOOK_AGAIN_SECONDS = 0.02
 _IMPATIENT = RetryPolicy(first_seconds=0.001, max_seconds=0.02)
 
 
@@ -48,7 +49,8 @@ class KeyedServer:
         try:
             async with asyncio.timeout(limit_seconds):
                 while (found := await self.streams()) != count:
-                    pass
+                    # Asked without a pause, the server would have no time for what is waited for.
+                    await asyncio.sleep(_LOOK_AGAIN_SECONDS)
         except TimeoutError:
             raise AssertionError(f"{found} streams are open, not {count}") from None
 

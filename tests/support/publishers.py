@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from airunner.domain.answers import Published
-from airunner.domain.batching import Batcher
 from airunner.domain.event import Event, Output
 from airunner.domain.requests import DequeueRequest, StreamRequest
 from airunner.domain.retry import RetryPolicy
@@ -43,7 +42,7 @@ class Network:
             raise self.lost_answers.popleft()
         return answer
 
-    def stream_events(self, request: StreamRequest) -> AsyncIterator[Event]:
+    def stream_events(self, request: StreamRequest) -> AsyncGenerator[Event, None]:
         return self._services.events.stream_events(request)
 
 
@@ -53,14 +52,12 @@ class Bench:
         self.clock = clock
         self.attempt = attempt
         self.network = Network(services)
-        self.batcher = Batcher(attempt.job.execution.batching)
         self.cancelled = asyncio.Event()
         self.publisher = self.new_publisher()
 
     def new_publisher(self, waiting_bytes: int = MEMORY_BYTES, spool: Spool | None = None) -> Publisher:
         self.publisher = Publisher(
             self.attempt,
-            self.batcher,
             events=self.network,
             clock=self.clock,
             on_cancel=self.cancelled.set,

@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from tests.support.programs import program
+
 PATH = {"PATH": os.defpath}
 
 
@@ -13,6 +15,7 @@ class GitRepository:
     """A repository with a branch `main`, whose commits the test makes."""
 
     def __init__(self, folder: Path) -> None:
+        program("git")
         self.folder = folder
         folder.mkdir()
         self.git("init", "--quiet", "--initial-branch=main")

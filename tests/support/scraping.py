@@ -76,7 +76,7 @@ class Change:
         return {values: sum(reading.bucket_counts) for values, reading in self._instrument.read_all().items()}
 
 
-def level(instrument: Gauge, *values: str) -> float:
+def gauge_value(instrument: Gauge, *values: str) -> float:
     return instrument.read().get(values, 0)
 
 

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from airunner.domain.requests import StreamRequest
 from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.factories import make_request, make_services
+from airunner.worker.publishing.spool_folder import SpoolFolder
+from airunner.worker.runner import AttemptEnvironment
 from airunner.worker.worker import Worker, WorkerOptions
 
 LIMIT_SECONDS = 60
@@ -35,6 +38,14 @@ def when_terminated(reaction: str) -> tuple[str, ...]:
         "while True: signal.pause()"
     )
     return sys.executable, "-c", script
+
+
+def worker_options(**options: Any) -> WorkerOptions:
+    """Options of a worker, and of the environment of its attempts, in one row."""
+    names = {field.name for field in fields(AttemptEnvironment)}
+    environment = {name: value for name, value in options.items() if name in names}
+    others = {name: value for name, value in options.items() if name not in names}
+    return WorkerOptions(environment=AttemptEnvironment(**environment), **others)
 
 
 class Calls:
@@ -67,10 +78,9 @@ class Bench:
             "queues": ("q",),
             "base_environment": PATH,
             "work_dir": self.work_dir,
-            "spool_dir": tmp_path / "spool",
+            "spool_folder": SpoolFolder(tmp_path / "spool"),
         }
-        options = defaults | options
-        self.worker = Worker(self.jobs, self.events, services.clock, WorkerOptions(**options))
+        self.worker = Worker(self.jobs, self.events, services.clock, worker_options(**defaults | options))
         self.work = asyncio.create_task(self.worker.run())
 
     async def submit(self, *command: str, max_attempts: int = 0, queue: str = "q", **params: Any) -> str:

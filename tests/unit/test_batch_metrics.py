@@ -22,8 +22,8 @@ from airunner.queues.base import Delivery
 from airunner.testing.clock import ManualClock
 from airunner.testing.factories import make_failure, make_success
 from airunner.worker.attempt import Attempt, JobOutcome
-from airunner.worker.metrics import MeasuredHandler
-from airunner.worker.publishing import batch_metrics as batch_notes
+from airunner.worker.metrics import AttemptMetrics
+from airunner.worker.publishing import batch_metrics
 from airunner.worker.publishing.batch_metrics import BatchMetrics
 from tests.support.scraping import Change
 
@@ -50,7 +50,7 @@ class Journal:
             processors=[structlog.processors.add_log_level, self._keep],
             wrapper_class=structlog.make_filtering_bound_logger(level),
         )
-        monkeypatch.setattr(batch_notes, "_log", log)
+        monkeypatch.setattr(batch_metrics, "_log", log)
         monkeypatch.setattr(BatchMetrics, "_last_config", None)
 
     def named(self, event: str) -> list[dict[str, Any]]:
@@ -73,14 +73,14 @@ def at_info(monkeypatch: pytest.MonkeyPatch) -> Journal:
 
 def publish(job: Job = JOB) -> None:
     """Let an attempt print 12 lines, 10 of which fill a batch; the rest goes with its end, 1.5 s later."""
-    notes, batcher = BatchMetrics(job), Batcher(job.execution.batching)
+    metrics, batcher = BatchMetrics(job), Batcher(job.execution.batching)
     flushes = batcher.add(ProcessStart(pid=1, started_at=0), 1_000)
     flushes += batcher.tick(1_100)
     flushes += batcher.add_output([b"line\n"] * 12, StreamType.STDOUT, 2_000)
     for flush in flushes:
-        notes.flushed(flush, 2_000)
+        metrics.flushed(flush, 2_000)
     for flush in batcher.add(ProcessEnd(pid=1, exit_code=0, run_duration_ms=0), 3_500):
-        notes.flushed(flush, 3_500)
+        metrics.flushed(flush, 3_500)
 
 
 def test_flushes_are_counted() -> None:
@@ -169,14 +169,14 @@ async def test_attempts_are_counted_by_their_end(
 ) -> None:
     clock = ManualClock()
 
-    async def handle(delivery: Delivery[Attempt]) -> JobOutcome:
+    async def process(delivery: Delivery[Attempt]) -> JobOutcome:
         delivery.lost = lost
         return await _ends(end, clock)
 
-    measured = MeasuredHandler(handle, clock)
+    metrics = AttemptMetrics(process, clock)
     ended, seconds = Change(telemetry.attempts_ended), telemetry.attempt_time.read().total
     delivery = Delivery(body=Attempt(job=JOB, task_token="token"), key=JOB.job_id)
-    (result,) = await asyncio.gather(measured(delivery), return_exceptions=True)
+    (result,) = await asyncio.gather(metrics.process(delivery), return_exceptions=True)
     assert type(result) is type(end)
     assert ended(counted) == 1
     assert telemetry.attempt_time.read().total - seconds == pytest.approx(2)

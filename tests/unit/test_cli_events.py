@@ -9,7 +9,7 @@ import pytest
 
 from airunner.cli.commands.monitor import event_types
 from airunner.cli.screen.event_view import JsonView, PeopleView
-from airunner.cli.screen.output_streams import ExactChannel
+from airunner.cli.screen.output_streams import ExactStream
 from airunner.cli.screen.terminal import StatusLine
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.event import (
@@ -31,7 +31,7 @@ def event(data: EventData, sequence: int = 1, timestamp: int = 1_000, attempt: i
 
 def test_streams_are_kept_apart(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = io.BytesIO(), io.BytesIO()
-    view = PeopleView(ExactChannel(out), ExactChannel(err), StatusLine(io.StringIO(), enabled=False))
+    view = PeopleView(ExactStream(out), ExactStream(err), StatusLine(io.StringIO(), enabled=False))
     view.show(event(ProcessStart(pid=1, started_at=1)))
     view.show(event(Output(b"one\n"), 2))
     view.show(event(Output(b"bad\n", StreamType.STDERR), 3))
@@ -44,7 +44,7 @@ def test_streams_are_kept_apart(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_losses_and_errors_are_always_told(capsys: pytest.CaptureFixture[str]) -> None:
     view = PeopleView(
-        ExactChannel(io.BytesIO()), ExactChannel(io.BytesIO()), StatusLine(io.StringIO(), enabled=False)
+        ExactStream(io.BytesIO()), ExactStream(io.BytesIO()), StatusLine(io.StringIO(), enabled=False)
     )
     view.show(event(ProcessError(error_message="no such command")))
     view.show(event(Gap(first_sequence=2, last_sequence=9, reason="disk died"), 2))
@@ -54,8 +54,8 @@ def test_losses_and_errors_are_always_told(capsys: pytest.CaptureFixture[str]) -
 
 def test_the_status_says_how_far_it_is() -> None:
     status = io.StringIO()
-    out = ExactChannel(io.BytesIO())
-    view = PeopleView(out, ExactChannel(io.BytesIO()), StatusLine(status, enabled=True))
+    out = ExactStream(io.BytesIO())
+    view = PeopleView(out, ExactStream(io.BytesIO()), StatusLine(status, enabled=True))
     view.show(event(Output(b"one\n"), 7, timestamp=1_000))
     view.tick(3_500)
     assert "event 7, 2.5 s" in status.getvalue()
@@ -66,9 +66,7 @@ def test_the_status_says_how_far_it_is() -> None:
 
 def test_the_status_says_how_a_playback_goes_on() -> None:
     status = io.StringIO()
-    view = PeopleView(
-        ExactChannel(io.BytesIO()), ExactChannel(io.BytesIO()), StatusLine(status, enabled=True)
-    )
+    view = PeopleView(ExactStream(io.BytesIO()), ExactStream(io.BytesIO()), StatusLine(status, enabled=True))
     view.mode_changed("paused")
     view.show(event(Output(b"one\n"), 7))
     view.tick(1_000)
@@ -77,8 +75,8 @@ def test_the_status_says_how_a_playback_goes_on() -> None:
 
 def test_the_status_leaves_an_unfinished_line_alone() -> None:
     status = io.StringIO()
-    out = ExactChannel(io.BytesIO())
-    view = PeopleView(out, ExactChannel(io.BytesIO()), StatusLine(status, enabled=True))
+    out = ExactStream(io.BytesIO())
+    view = PeopleView(out, ExactStream(io.BytesIO()), StatusLine(status, enabled=True))
     view.show(event(Output(b"prompt> ")))
     view.tick(3_500)
     assert status.getvalue() == ""

@@ -11,13 +11,13 @@ import pytest
 
 from airunner import __version__
 from airunner.cli.exit_codes import ExitCode, of_error, of_result
-from airunner.cli.instants import from_text, span, to_iso
 from airunner.cli.job_options import JobOptions
 from airunner.cli.main import COMMANDS, execute
 from airunner.cli.printing import print_table
 from airunner.config import ConfigError
 from airunner.domain import errors
 from airunner.domain.job import JobResult, Outcome, ProcessType
+from airunner.reading.instants import format_duration, parse_instant, to_iso
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -109,6 +109,13 @@ def test_every_command_is_documented() -> None:
         assert f"| {code.value} |" in documentation, code
 
 
+def test_there_is_one_file_per_command_and_none_imports_another() -> None:
+    files = sorted((ROOT / "src/airunner/cli/commands").glob("*.py"))
+    modules = {place.partition(":")[0] for place, _ in COMMANDS.values()}
+    assert {file.stem for file in files} == modules | {"__init__"}
+    assert [file.name for file in files if "airunner.cli.commands" in file.read_text("utf-8")] == []
+
+
 def test_light_commands_load_nothing_heavy() -> None:
     program = (
         "import sys; from airunner.cli.main import execute; execute(['version']); "
@@ -140,14 +147,14 @@ def test_tables_in_pipes_have_tabs_and_no_head(capsys: pytest.CaptureFixture[str
     [("0", 0), ("1500", 1_500), ("1970-01-01T00:00:01.500Z", 1_500), ("1970-01-01T01:00:00+01:00", 0)],
 )
 def test_instants_can_be_written_in_two_ways(text: str, instant: int) -> None:
-    assert from_text(text, "--since") == instant
+    assert parse_instant(text, "--since") == instant
 
 
 def test_instants_are_shown_exactly() -> None:
     assert to_iso(1_700_000_000_007) == "2023-11-14T22:13:20.007Z"
     assert to_iso(0) == ""
     with pytest.raises(errors.InvalidArgument, match="--since must be"):
-        from_text("yesterday", "--since")
+        parse_instant("yesterday", "--since")
 
 
 @pytest.mark.parametrize(
@@ -155,8 +162,8 @@ def test_instants_are_shown_exactly() -> None:
     [(0, "0.0 s"), (2_500, "2.5 s"), (42_000, "42 s"), (61_000, "1 min 01 s"), (3_700_000, "1 h 01 min")],
 )
 def test_durations_are_for_people(milliseconds: int, text: str) -> None:
-    assert span(milliseconds) == text
-    assert span(90_000_000) == "1 d 1 h"
+    assert format_duration(milliseconds) == text
+    assert format_duration(90_000_000) == "1 d 1 h"
 
 
 def test_job_options_become_a_request() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airunner.cli.screen.output_streams import ExactChannel, TerminalChannel
+from airunner.cli.screen.output_streams import ExactStream, TerminalStream
 from airunner.cli.screen.terminal import StatusLine, TerminalText, wrap
 
 SGR = re.compile(r"\x1b\[[0-9;:]*m")
@@ -102,37 +102,37 @@ def test_lines_are_wrapped_by_columns(line: str, pieces: list[str]) -> None:
 
 def test_exact_bytes_stay_exact() -> None:
     stream = io.BytesIO()
-    channel = ExactChannel(stream)
+    output = ExactStream(stream)
     for piece in (b"\x1b[2J", b"\xff\r\n", b"end"):
-        channel.write(piece, 0)
+        output.write(piece, 0)
     assert stream.getvalue() == b"\x1b[2J\xff\r\nend"
-    assert not channel.at_line_start
+    assert not output.at_line_start
 
 
 def test_timestamps_stand_at_the_start_of_lines_only() -> None:
     stream = io.BytesIO()
-    channel = ExactChannel(stream, timestamps=True)
-    channel.write(b"half", 1_000)
-    channel.write(b" line\nnext\n", 2_500)
+    output = ExactStream(stream, timestamps=True)
+    output.write(b"half", 1_000)
+    output.write(b" line\nnext\n", 2_500)
     assert stream.getvalue() == b"1970-01-01T00:00:01.000Z half line\n1970-01-01T00:00:02.500Z next\n"
 
 
 def test_standard_error_is_red_where_there_are_colours() -> None:
     coloured, plain = io.StringIO(), io.StringIO()
     for stream, colours in ((coloured, True), (plain, False)):
-        channel = TerminalChannel(stream, colours=colours, red=True)
-        channel.write(b"bad\n", 0)
-        channel.finish()
+        output = TerminalStream(stream, colours=colours, red=True)
+        output.write(b"bad\n", 0)
+        output.finish()
     assert coloured.getvalue() == "\x1b[31mbad\x1b[0m\n\x1b[0m"
     assert plain.getvalue() == "bad\n"
 
 
 def test_a_line_that_is_not_finished_is_finished_at_the_end() -> None:
     stream = io.StringIO()
-    channel = TerminalChannel(stream, colours=False, red=False)
-    channel.write(b"prompt> ", 0)
-    assert not channel.at_line_start
-    channel.finish()
+    output = TerminalStream(stream, colours=False, red=False)
+    output.write(b"prompt> ", 0)
+    assert not output.at_line_start
+    output.finish()
     assert stream.getvalue() == "prompt> \n"
 
 

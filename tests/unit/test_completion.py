@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, redirect_stdout
@@ -14,14 +13,8 @@ from pathlib import Path
 import pytest
 
 from airunner.cli.main import COMMANDS, execute
+from tests.support.programs import program
 from tests.support.terminals import Terminal, terminal
-
-BASH = shutil.which("bash")
-ZSH = shutil.which("zsh")
-FISH = shutil.which("fish")
-needs_bash = pytest.mark.skipif(BASH is None, reason="bash is not installed")
-needs_zsh = pytest.mark.skipif(ZSH is None, reason="zsh is not installed")
-needs_fish = pytest.mark.skipif(FISH is None, reason="fish is not installed")
 
 ASK = """
 source "$1"; shift
@@ -60,14 +53,12 @@ def script(tmp_path: Path) -> Path:
 
 def complete(script: Path, *arguments: str) -> list[str]:
     """Return what bash offers for the last of the words."""
-    assert BASH
-    requested = [BASH, "--norc", "-c", ASK, "bash", str(script), *arguments]
+    requested = [*program("bash"), "--norc", "-c", ASK, "bash", str(script), *arguments]
     done = subprocess.run(requested, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return sorted(done.stdout.split())
 
 
-@needs_bash
 @pytest.mark.parametrize(
     ("arguments", "offered"),
     [
@@ -88,9 +79,8 @@ Zsh = Callable[..., Terminal]
 @pytest.fixture
 def zsh(tmp_path: Path) -> Iterator[Zsh]:
     """Starts zsh at a terminal, with the script saved as it is told to and more lines of ~/.zshrc."""
-    assert ZSH
     # Without the machine's own settings.
-    command = [ZSH, "--no-globalrcs", "-i"]
+    command = [*program("zsh"), "--no-globalrcs", "-i"]
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LANG": "C.UTF-8"}
     with ExitStack() as opened:
 
@@ -104,7 +94,6 @@ def zsh(tmp_path: Path) -> Iterator[Zsh]:
         yield start
 
 
-@needs_zsh
 @pytest.mark.parametrize(
     ("typed", "completed"),
     [
@@ -122,7 +111,6 @@ def test_zsh_completes(zsh: Zsh, typed: str, completed: str) -> None:
     assert f"<{completed}>" in shell.screen
 
 
-@needs_zsh
 def test_zsh_lists_every_command(zsh: Zsh) -> None:
     shell = zsh("_airunner")
     shell.type(b"airunner \t")
@@ -131,7 +119,6 @@ def test_zsh_lists_every_command(zsh: Zsh) -> None:
         shell.until_shown(f"{command:{width}}  -- ")
 
 
-@needs_zsh
 def test_zsh_may_source_the_script(zsh: Zsh) -> None:
     shell = zsh("sourced.zsh", "source ~/sourced.zsh")
     shell.type(b"airunner get --js\t" + SHOW)
@@ -140,15 +127,14 @@ def test_zsh_may_source_the_script(zsh: Zsh) -> None:
 
 def complete_in_fish(folder: Path, line: str) -> list[str]:
     """Return what fish offers at the end of a line."""
-    assert FISH
-    requested = [FISH, "--no-config", "-c", 'source airunner.fish; complete --do-complete="$argv"', line]
+    ask = 'source airunner.fish; complete --do-complete="$argv"'
+    requested = [*program("fish"), "--no-config", "-c", ask, line]
     home = {"PATH": os.environ["PATH"], "HOME": str(folder)}
     done = subprocess.run(requested, cwd=folder, env=home, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return sorted(offered.split("\t")[0] for offered in done.stdout.splitlines())
 
 
-@needs_fish
 @pytest.mark.parametrize(
     ("line", "offered"),
     [

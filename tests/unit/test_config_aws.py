@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from airunner.app import build_aws, build_signer
-from airunner.config import ConfigError, Loaded, StoreType, load_settings
+from airunner.app import build_signer
+from airunner.aws.connect import build_aws
+from airunner.config import ConfigError, Loaded, StoreType, describe, load_settings
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import InvalidArgument
 from airunner.stores.aws.layout import Layout
@@ -46,7 +47,7 @@ def refusal(folder: Path, yaml: str = "", **environ: str) -> str:
 def test_the_specified_file_loads_as_it_is(tmp_path: Path) -> None:
     loaded = load(tmp_path, SPECIFIED)
     settings = loaded.settings
-    assert settings.store.type is StoreType.SQS
+    assert settings.store.type is StoreType.AWS
     assert settings.store.aws.region == "us-west-2"
     assert settings.store.sqs.queues == {
         "default": f"{PLACE}/airunner-prod-default",
@@ -57,9 +58,16 @@ def test_the_specified_file_loads_as_it_is(tmp_path: Path) -> None:
     assert loaded.unknown_variables == ()
 
 
-def test_aws_is_another_word_for_sqs(tmp_path: Path) -> None:
-    assert load(tmp_path, "store: {type: aws}").settings.store.type is StoreType.SQS
-    assert load(tmp_path, AIRUNNER_STORE__TYPE="aws").settings.store.type is StoreType.SQS
+@pytest.mark.parametrize("name", ["aws", "sqs"])
+def test_sqs_is_the_old_name_of_aws(tmp_path: Path, name: str) -> None:
+    given = [
+        load(tmp_path, f"store: {{type: {name}}}"),
+        load(tmp_path, AIRUNNER_STORE__TYPE=name),
+        load_settings(cwd=tmp_path, environ={}, flags={"store.type": name}),
+    ]
+    assert [loaded.settings.store.type for loaded in given] == [StoreType.AWS] * 3
+    lines = [line for loaded in given for line in describe(loaded) if line.path == "store.type"]
+    assert [line.value_text for line in lines] == ["aws"] * 3
 
 
 @pytest.mark.parametrize(
@@ -166,7 +174,7 @@ def test_variables_of_the_sdk_may_stand_in_dotenv(tmp_path: Path) -> None:
 
 def test_a_server_on_aws_needs_a_signing_key_and_makes_no_folder(tmp_path: Path) -> None:
     settings = load(tmp_path, SPECIFIED, AIRUNNER_DATA_DIR=str(tmp_path / "data")).settings
-    with pytest.raises(ConfigError, match=r"token_keys: must be set with store\.type sqs"):
+    with pytest.raises(ConfigError, match=r"token_keys: must be set with store\.type aws"):
         build_signer(settings)
     assert not (tmp_path / "data").exists()
     build_signer(load(tmp_path, SPECIFIED, AIRUNNER_TOKEN_KEYS="k" * 64).settings)

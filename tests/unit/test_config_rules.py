@@ -94,7 +94,7 @@ def test_every_number_has_a_tested_range() -> None:
         ("no_auth: maybe", "no_auth: must be true or false, not 'maybe'"),
         ("log_level: loud", "log_level: must be 'debug', 'info', 'warning' or 'error', not 'loud'"),
         ("log_format: xml", "log_format: must be 'auto', 'json' or 'console', not 'xml'"),
-        ("store: {type: postgres}", "store.type: must be 'memory', 'sqlite' or 'sqs', not 'postgres'"),
+        ("store: {type: postgres}", "store.type: must be 'memory', 'sqlite' or 'aws', not 'postgres'"),
         ("services: []", "services: must have at least 1 item"),
         ("services: jobs,logs", "services: must be 'jobs' or 'events', not 'logs'"),
         ("services: [jobs, jobs]", "services: must not name the same entry twice"),

@@ -84,7 +84,7 @@ async def test_any_other_error_is_a_release_with_a_growing_delay(attempt: int, d
         assert bench.source.released == [("a", delay, "ValueError: broken")]
 
 
-async def test_lost_visibility_is_forgotten_when_the_handler_says_so() -> None:
+async def test_lost_visibility_is_forgotten_when_the_processing_says_so() -> None:
     async with working() as bench:
         bench.gates.end("a", VisibilityLost())
         bench.gates.end("b")
@@ -136,6 +136,18 @@ async def test_a_lost_delivery_is_cancelled_and_forgotten() -> None:
         bench.source.deliver("b")
         await until(lambda: bench.source.acked == [[("b", "done")]])
         assert bench.source.released == []
+
+
+async def test_a_lost_delivery_is_forgotten_though_its_processing_returns() -> None:
+    async with working(fast_path=True) as bench:
+        (delivery,) = bench.source.deliver("a")
+        await until(lambda: bench.fast_path.begun == [delivery])
+        delivery.lost = True
+        bench.fast_path.finish([(delivery, "done")])
+        bench.source.deliver("usual")
+        bench.gates.end("usual")
+        await until(lambda: bench.source.acked == [[("usual", "done")]])
+        assert bench.consumer.running == 0
 
 
 async def test_lost_while_it_is_being_settled_means_that_the_settlement_was_quicker() -> None:

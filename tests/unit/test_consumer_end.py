@@ -5,6 +5,7 @@ from collections import deque
 
 from airunner.queues.base import Delivery, Hold
 from airunner.queues.consumer import Consumer, ConsumerOptions
+from airunner.queues.task_runner import TaskRunner
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from tests.support.consumers import ScriptedSource, turns, working
@@ -63,7 +64,7 @@ async def test_what_a_receive_returns_after_stop_is_released_unstarted() -> None
         assert bench.source.released == [("late", 0, "")]
 
 
-async def test_a_handler_that_ends_in_its_own_way_when_cancelled_is_acked() -> None:
+async def test_processing_that_ends_in_its_own_way_when_cancelled_is_acked() -> None:
     clock, source = ManualClock(), ScriptedSource()
 
     async def stubborn(delivery: Delivery[str]) -> str:
@@ -73,7 +74,7 @@ async def test_a_handler_that_ends_in_its_own_way_when_cancelled_is_acked() -> N
             return "ended well"
         return ""
 
-    consumer = Consumer(source, stubborn, clock=clock, options=ConsumerOptions(drain_seconds=0))
+    consumer = Consumer(source, TaskRunner(stubborn), clock=clock, options=ConsumerOptions(drain_seconds=0))
     work = asyncio.create_task(consumer.run())
     source.deliver("a")
     await until(lambda: source.ready == deque())

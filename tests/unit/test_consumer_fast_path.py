@@ -1,27 +1,25 @@
-"""A consumer whose deliveries have a head start: finished without a task, or handed over to one."""
+"""A consumer whose runner has a fast path: deliveries are finished without a task, or handed over to one."""
 
 from __future__ import annotations
 
 from airunner.queues.base import Hold
-from tests.support.consumers import ScriptedSprint, turns, working
+from tests.support.consumers import turns, working
 
 
-async def test_what_the_sprint_finishes_is_acked_together_and_never_handled() -> None:
-    fast_path = ScriptedSprint()
-    async with working(fast_path=fast_path, concurrency=10) as bench:
+async def test_what_the_fast_path_finishes_is_acked_together_and_needs_no_task() -> None:
+    async with working(fast_path=True, concurrency=10) as bench:
         one, two = bench.source.deliver("one", "two")
         await turns()
         assert (bench.consumer.running, bench.gates.started) == (2, [])
-        fast_path.finish([(one, "first"), (two, "second")])
+        bench.fast_path.finish([(one, "first"), (two, "second")])
         assert bench.consumer.running == 0
         await turns()
         assert bench.source.acked == [[("one", "first"), ("two", "second")]]
         assert bench.gates.started == []
 
 
-async def test_what_the_sprint_leaves_is_handled_as_usual() -> None:
-    fast_path = ScriptedSprint()
-    async with working(fast_path=fast_path, concurrency=10) as bench:
+async def test_what_the_fast_path_leaves_is_processed_as_usual() -> None:
+    async with working(fast_path=True, concurrency=10) as bench:
         bench.source.deliver("usual", "quick")
         await turns()
         assert bench.gates.started == ["usual"]
@@ -30,36 +28,33 @@ async def test_what_the_sprint_leaves_is_handled_as_usual() -> None:
         assert bench.source.acked == [[("usual", "done")]]
 
 
-async def test_what_is_handed_over_ends_by_its_handler_alone() -> None:
-    fast_path = ScriptedSprint()
-    async with working(fast_path=fast_path, concurrency=10) as bench:
+async def test_what_is_handed_over_ends_by_its_task_alone() -> None:
+    async with working(fast_path=True, concurrency=10) as bench:
         (slow,) = bench.source.deliver("slow")
         await turns()
-        fast_path.hand_over(slow)
-        fast_path.hand_over(slow)
-        fast_path.finish([(slow, "too late")])
+        bench.fast_path.hand_over(slow)
+        bench.fast_path.hand_over(slow)
+        bench.fast_path.finish([(slow, "too late")])
         await turns()
         assert bench.gates.started == ["slow"]
-        bench.gates.end("slow", "by the handler")
+        bench.gates.end("slow", "by the task")
         await turns()
-        assert bench.source.acked == [[("slow", "by the handler")]]
+        assert bench.source.acked == [[("slow", "by the task")]]
         assert bench.consumer.running == 0
 
 
-async def test_a_sprint_takes_its_slots() -> None:
-    fast_path = ScriptedSprint()
-    async with working(fast_path=fast_path, concurrency=2) as bench:
+async def test_the_fast_path_takes_its_slots() -> None:
+    async with working(fast_path=True, concurrency=2) as bench:
         one, *_ = bench.source.deliver("one", "two", "three")
         await turns()
-        assert [delivery.key for delivery in fast_path.begun] == ["one", "two"]
-        fast_path.finish([(one, "done")])
+        assert [delivery.key for delivery in bench.fast_path.begun] == ["one", "two"]
+        bench.fast_path.finish([(one, "done")])
         await turns()
-        assert [delivery.key for delivery in fast_path.begun] == ["one", "two", "three"]
+        assert [delivery.key for delivery in bench.fast_path.begun] == ["one", "two", "three"]
 
 
 async def test_a_stop_hands_over_what_is_to_be_cancelled() -> None:
-    fast_path = ScriptedSprint()
-    async with working(fast_path=fast_path, concurrency=2, drain_seconds=5) as bench:
+    async with working(fast_path=True, concurrency=2, drain_seconds=5) as bench:
         bench.source.deliver("one")
         await turns()
         bench.consumer.stop()
@@ -71,9 +66,8 @@ async def test_a_stop_hands_over_what_is_to_be_cancelled() -> None:
         assert bench.source.released == [("one", 0, "")]
 
 
-async def test_a_sprint_that_was_lost_is_handed_over_and_cancelled() -> None:
-    fast_path = ScriptedSprint()
-    async with working(fast_path=fast_path, concurrency=2) as bench:
+async def test_a_delivery_of_the_fast_path_that_was_lost_is_handed_over_and_cancelled() -> None:
+    async with working(fast_path=True, concurrency=2) as bench:
         (one,) = bench.source.deliver("one")
         await turns()
         bench.source.answer_extend("one", Hold.LOST)
@@ -81,6 +75,6 @@ async def test_a_sprint_that_was_lost_is_handed_over_and_cancelled() -> None:
         await turns()
         assert one.lost
         assert (bench.gates.cancelled, bench.source.acked, bench.source.released) == (["one"], [], [])
-        fast_path.finish([(one, "too late")])
+        bench.fast_path.finish([(one, "too late")])
         await turns()
         assert bench.source.acked == []

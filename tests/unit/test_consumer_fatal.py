@@ -4,6 +4,7 @@ import pytest
 
 from airunner.domain.errors import PermissionDenied
 from airunner.queues.consumer import Consumer, ConsumerOptions
+from airunner.queues.task_runner import TaskRunner
 from airunner.testing.clock import ManualClock
 
 
@@ -15,7 +16,7 @@ class RefusingSource:
 async def test_a_source_that_refuses_for_good_ends_the_consumer_with_its_error() -> None:
     consumer: Consumer[object, object] = Consumer(
         RefusingSource(),  # type: ignore[arg-type]  # nothing but receive is called
-        _never,
+        TaskRunner(_never),
         clock=ManualClock(),
         options=ConsumerOptions(fatal=(PermissionDenied,)),
     )

@@ -38,7 +38,7 @@ def test_relative_links_resolve(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_commands_exist(page: Path) -> None:
-    assert [command_line for command_line in commands(page.read_text()) if not exists(command_line)] == []
+    assert [command for command in commands(page.read_text()) if not exists(command)] == []
 
 
 def test_the_checks_of_this_file_can_fail() -> None:
@@ -134,13 +134,13 @@ def test_the_state_machine_names_every_state_and_outcome() -> None:
 
 
 def test_the_glossary_is_sorted_and_has_the_vocabulary() -> None:
-    command_line = re.findall(r"^\| \*\*(.+?)\*\* \|", (DOCS / "glossary.md").read_text(), re.MULTILINE)
-    assert command_line == sorted(command_line, key=str.lower)
+    terms = re.findall(r"^\| \*\*(.+?)\*\* \|", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    assert terms == sorted(terms, key=str.lower)
     vocabulary = (
         "job, queue, attempt, task token, visibility timeout, dequeue, receive, complete, ack, release, "
         "dead-letter, event, batch, sequence, publish, stream, worker, consumer, handler, relay"
     )
-    assert set(vocabulary.split(", ")) - set(command_line) == set()
+    assert set(vocabulary.split(", ")) - set(terms) == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
@@ -178,13 +178,13 @@ def commands(text: str) -> Iterator[str]:
     """Yield the commands of blocks of code and of short pieces of it: one word, or two with a group."""
     pieces = [*FENCE.findall(text), *re.findall(r"`airunner [^`]+`", FENCE.sub("", text))]
     for piece in pieces:
-        for command_line in COMMAND.findall(COMMENT.sub("", piece)):
-            name, _, sub = command_line.partition(" ")
-            yield command_line if sub and name in GROUPS else name
+        for command in COMMAND.findall(COMMENT.sub("", piece)):
+            name, _, sub = command.partition(" ")
+            yield command if sub and name in GROUPS else name
 
 
-def exists(command_line: str) -> bool:
-    name, _, sub = command_line.partition(" ")
+def exists(command: str) -> bool:
+    name, _, sub = command.partition(" ")
     return name in command_names() and (not sub or sub in GROUPS[name])
 
 

@@ -24,8 +24,8 @@ from airunner.handlers.loading import load_handlers
 from airunner.handlers.registry import Registry
 
 
-class Words:
-    """A Voice that remembers."""
+class RememberedOutput:
+    """An OutputSink that remembers."""
 
     def __init__(self) -> None:
         self.out = ""
@@ -45,8 +45,10 @@ class Words:
         self.out += f"<{done}/{total} {message}>"
 
 
-def context(output: Words | None = None) -> Context:
-    return Context(job_id="j", queue="q", attempt=1, environment={}, metadata={}, output=output or Words())
+def context(output: RememberedOutput | None = None) -> Context:
+    return Context(
+        job_id="j", queue="q", attempt=1, environment={}, metadata={}, output=output or RememberedOutput()
+    )
 
 
 @dataclass
@@ -203,20 +205,22 @@ class TestArguments:
 
 
 class TestCapture:
-    def test_prints_and_logs_go_to_whoever_speaks(self, capsys: pytest.CaptureFixture[str]) -> None:
-        first, second = Words(), Words()
+    def test_prints_and_logs_go_to_the_output_of_their_handler(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        first, second = RememberedOutput(), RememberedOutput()
 
-        def speak(output: Words, word: str) -> None:
+        def write_line(output: RememberedOutput, line: str) -> None:
             current_output.set(output)
-            print(word)
+            print(line)
             print("oops", file=sys.stderr, flush=True)
-            logging.getLogger("shop").info("logged %s", word)
+            logging.getLogger("shop").info("logged %s", line)
 
         with captured():
             print("nobody")
             threads = [
-                threading.Thread(target=copy_context().run, args=(speak, output, word))
-                for output, word in ((first, "a"), (second, "b"))
+                threading.Thread(target=copy_context().run, args=(write_line, output, line))
+                for output, line in ((first, "a"), (second, "b"))
             ]
             for thread in threads:
                 thread.start()
@@ -229,26 +233,26 @@ class TestCapture:
         assert capsys.readouterr().out == "nobody\nafter\n"
 
     def test_a_logger_that_is_set_up_already_is_not_doubled(self) -> None:
-        output = Words()
+        output = RememberedOutput()
 
-        def speak() -> None:
+        def log_once() -> None:
             current_output.set(output)
             logging.getLogger("shop").warning("once")
 
         root = logging.getLogger()
         with captured():
-            own = logging.StreamHandler()
-            root.addHandler(own)
+            configured = logging.StreamHandler()
+            root.addHandler(configured)
             try:
-                copy_context().run(speak)
+                copy_context().run(log_once)
             finally:
-                root.removeHandler(own)
+                root.removeHandler(configured)
         assert output.err.count("once") == 1
 
 
 class TestContext:
     def test_log_and_progress(self) -> None:
-        output = Words()
+        output = RememberedOutput()
         ctx = context(output)
         ctx.log("saved", rows=3)
         ctx.progress(1, 4, "loading")

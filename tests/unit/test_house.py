@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "airunner"
 MAX_MODULES = 20
+MAX_NEWCOMER_LINES = 1200
 # One file for each of something that people keep adding.
 ONE_FILE_EACH = {"cli/commands", "fleet/housekeeping"}
 # Who may wait and try again by itself; all others call one of these.
@@ -146,6 +148,14 @@ def test_who_waits_and_tries_again_is_known() -> None:
         for line in loops_by_itself(tree)
     ]
     assert found == []
+
+
+def test_the_newcomer_s_path_is_short() -> None:
+    readme = (ROOT / "README.md").read_text()
+    path = readme[readme.index("A newcomer's path") : readme.index("## License")]
+    files = [ROOT / name for name in re.findall(r"\]\(([\w./]+)\)", path)]
+    assert len(files) == 6
+    assert sum(len(file.read_text().splitlines()) for file in files) < MAX_NEWCOMER_LINES
 
 
 @pytest.mark.parametrize(

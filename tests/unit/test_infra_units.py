@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from airunner.cli.main import build_app
 from airunner.config import load_settings
 from airunner.config.layers import known_variables
+from tests.support.programs import program
 
 INFRA = Path(__file__).parents[2] / "infra"
 UNITS = sorted((INFRA / "systemd").glob("*.service"))
@@ -30,14 +30,13 @@ def test_there_is_one_of_each_for_server_and_worker() -> None:
     assert [example.name for example in EXAMPLES] == ["server.env.example", "worker.env.example"]
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
 def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
     copy = tmp_path / unit.name
     # The program must exist where the unit says, and here it is elsewhere.
     copy.write_text(unit.read_text().replace("/opt/airunner/bin/airunner", sys.executable))
     checked = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", copy],
+        [*program("systemd-analyze"), "verify", "--man=no", "--recursive-errors=no", copy],
         capture_output=True,
         text=True,
         timeout=60,
@@ -57,11 +56,19 @@ def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
         ("PrivateTmp", "true"),
         ("RestrictSUIDSGID", "true"),
         ("Restart", "always"),
+        ("OOMPolicy", "continue"),
         ("UMask", "0077"),
     ],
 )
 def test_units_are_hardened_and_restart(unit: Path, key: str, value: str) -> None:
     assert service_of(unit)[key] == value
+
+
+def test_the_page_on_deployment_prints_no_units_but_names_these() -> None:
+    page = (INFRA.parent / "docs" / "deployment.md").read_text()
+    assert re.findall(r"^(?:\[(?:Unit|Service|Install)\]|ExecStart=)", page, re.MULTILINE) == []
+    for unit in UNITS:
+        assert f"(../infra/systemd/{unit.name})" in page
 
 
 def test_jobs_run_as_another_user_than_the_server() -> None:
@@ -97,7 +104,7 @@ def test_every_variable_is_one_that_the_settings_know(file: Path) -> None:
 def test_the_example_of_the_server_is_a_server_on_aws(tmp_path: Path) -> None:
     loaded = load_settings(environ=variables_of("server"), cwd=tmp_path)
     assert loaded.unknown_variables == ()
-    assert loaded.settings.store.type == "sqs"
+    assert loaded.settings.store.type == "aws"
     assert list(loaded.settings.store.sqs.queues) == ["default", "priority"]
     assert loaded.settings.store.s3.bucket
     assert loaded.settings.token_keys

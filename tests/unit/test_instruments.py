@@ -17,51 +17,72 @@ AWS_LABELS = {"service", "operation", "table", "kind"}
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
 
 
-def test_a_tally_counts_by_the_values_of_its_labels() -> None:
-    tally = Counter("t", "", "state", "outcome")
-    tally.add(2, "completed", "success")
-    tally.add(1, "completed", "success")
-    tally.add(1, "failed", "lost")
-    assert tally.read() == {("completed", "success"): 3, ("failed", "lost"): 1}
+def test_a_counter_counts_by_the_values_of_its_labels() -> None:
+    counter = Counter("t", "", "state", "outcome")
+    counter.add(2, "completed", "success")
+    counter.add(1, "completed", "success")
+    counter.add(1, "failed", "lost")
+    assert counter.read() == {("completed", "success"): 3, ("failed", "lost"): 1}
 
 
-def test_a_tally_without_labels_begins_at_zero() -> None:
+def test_a_counter_without_labels_begins_at_zero() -> None:
     assert Counter("t", "").read() == {(): 0}
 
 
-def test_a_level_is_the_sum_of_those_it_follows() -> None:
-    level = Gauge("l", "")
-    end_of_two = level.follow(lambda: 2)
-    level.follow(lambda: 3)
-    assert level.read() == {(): 5}
+def test_a_gauge_is_the_sum_of_those_it_follows() -> None:
+    gauge = Gauge("l", "")
+    end_of_two = gauge.follow(lambda: 2)
+    gauge.follow(lambda: 3)
+    assert gauge.read() == {(): 5}
     end_of_two()
     end_of_two()
-    assert level.read() == {(): 3}
+    assert gauge.read() == {(): 3}
 
 
-def test_a_spread_counts_values_up_to_each_bound() -> None:
-    spread = Histogram("s", "", (1.0, 10.0))
+def test_a_gauge_with_labels_is_what_is_shown_and_what_it_follows() -> None:
+    gauge = Gauge("l", "", "loop")
+    gauge.show({("shown",): 1})
+    ages = iter((5, 6, 7))
+    end = gauge.follow(lambda: next(ages), "followed")
+    assert gauge.read() == {("shown",): 1, ("followed",): 5}
+    gauge.follow(lambda: 10, "followed")
+    assert gauge.read() == {("shown",): 1, ("followed",): 16}
+    end()
+    assert gauge.read() == {("shown",): 1, ("followed",): 10}
+
+
+def test_a_histogram_counts_values_up_to_each_bound() -> None:
+    histogram = Histogram("s", "", (1.0, 10.0))
     for value in (-5, 0.5, 1, 1.5, 10, 11):
-        spread.record(value)
-    reading = spread.read()
+        histogram.record(value)
+    reading = histogram.read()
     assert reading.bucket_counts == (3, 2, 1)
     assert (reading.total, reading.lowest, reading.highest) == (24, 0, 11)
 
 
-def test_a_spread_counts_by_the_values_of_its_labels() -> None:
-    spread = Histogram("s", "", (1.0,), "service")
-    assert spread.read_all() == {}
-    spread.record(0.5, 2, ("sqs",))
-    spread.record(3, values=("s3",))
-    counts = {values: reading.bucket_counts for values, reading in spread.read_all().items()}
+def test_a_histogram_counts_by_the_values_of_its_labels() -> None:
+    histogram = Histogram("s", "", (1.0,), "service")
+    assert histogram.read_all() == {}
+    histogram.record(0.5, 2, ("sqs",))
+    histogram.record(3, values=("s3",))
+    counts = {values: reading.bucket_counts for values, reading in histogram.read_all().items()}
     assert counts == {("sqs",): (2, 0), ("s3",): (0, 1)}
-    assert spread.read("sqs").total == 1
-    assert spread.read("dynamodb").bucket_counts == (0, 0)
+    assert histogram.read("sqs").total == 1
+    assert histogram.read("dynamodb").bucket_counts == (0, 0)
 
 
 @pytest.mark.parametrize("instrument", ALL, ids=lambda instrument: instrument.name)
 def test_labels_are_few_and_known(instrument: Instrument) -> None:
-    assert set(instrument.labels) <= {"queue", "state", "outcome", "then", "health", "reason", *AWS_LABELS}
+    assert set(instrument.labels) <= {
+        "queue",
+        "state",
+        "outcome",
+        "then",
+        "health",
+        "reason",
+        "loop",
+        *AWS_LABELS,
+    }
 
 
 def test_names_are_unique() -> None:
@@ -72,39 +93,39 @@ def test_names_are_unique() -> None:
 @pytest.fixture
 def collected() -> Iterator[list[Instrument]]:
     """One instrument of each kind and unit, collected for /metrics."""
-    tally = Counter("test.kinds.tally", "A tally", "state", unit="s")
-    level = Gauge("test.kinds.level_bytes", "A level", unit="By")
-    spread = Histogram("test.kinds.spread", "A spread", (0.1, 1.0), unit="s")
-    tally.add(3, "completed")
-    level.follow(lambda: 7)
-    spread.record(0.5)
-    spread.record(5)
-    metrics = telemetry.set_up_metrics("airunner-test", "me", [tally, level, spread], {})
-    yield [tally, level, spread]
+    counter = Counter("test.kinds.counter", "A counter", "state", unit="s")
+    gauge = Gauge("test.kinds.gauge_bytes", "A gauge", unit="By")
+    histogram = Histogram("test.kinds.histogram", "A histogram", (0.1, 1.0), unit="s")
+    counter.add(3, "completed")
+    gauge.follow(lambda: 7)
+    histogram.record(0.5)
+    histogram.record(5)
+    metrics = telemetry.set_up_metrics("airunner-test", "me", [counter, gauge, histogram], {})
+    yield [counter, gauge, histogram]
     metrics.close()
 
 
 def test_instruments_are_collected(collected: list[Instrument]) -> None:
     found = Scrape(generate_latest().decode())
-    tally, level, spread = (instrument.prometheus_name for instrument in collected)
-    assert (tally, level, spread) == (
-        "test_kinds_tally_seconds_total",
-        "test_kinds_level_bytes",
-        "test_kinds_spread_seconds",
+    counter, gauge, histogram = (instrument.prometheus_name for instrument in collected)
+    assert (counter, gauge, histogram) == (
+        "test_kinds_counter_seconds_total",
+        "test_kinds_gauge_bytes",
+        "test_kinds_histogram_seconds",
     )
-    assert found.value(tally, state="completed") == 3
-    assert found.value(level) == 7
-    buckets = [found.value(f"{spread}_bucket", le=bound) for bound in ("0.1", "1.0", "+Inf")]
+    assert found.value(counter, state="completed") == 3
+    assert found.value(gauge) == 7
+    buckets = [found.value(f"{histogram}_bucket", le=bound) for bound in ("0.1", "1.0", "+Inf")]
     assert buckets == [0, 1, 2]
-    assert (found.value(f"{spread}_count"), found.value(f"{spread}_sum")) == (2, 5.5)
+    assert (found.value(f"{histogram}_count"), found.value(f"{histogram}_sum")) == (2, 5.5)
     assert found.label_values("target_info", "service_name") == {"airunner-test"}
 
 
-def test_each_series_of_a_spread_is_collected() -> None:
-    spread = Histogram("test.series", "A spread", (1.0,), "service")
-    spread.record(0.5, values=("sqs",))
-    spread.record(2, times=3, values=("s3",))
-    metrics = telemetry.set_up_metrics("airunner-test", "me", [Counter("test.beside", ""), spread], {})
+def test_each_series_of_a_histogram_is_collected() -> None:
+    histogram = Histogram("test.series", "A histogram", (1.0,), "service")
+    histogram.record(0.5, values=("sqs",))
+    histogram.record(2, times=3, values=("s3",))
+    metrics = telemetry.set_up_metrics("airunner-test", "me", [Counter("test.beside", ""), histogram], {})
     found = Scrape(generate_latest().decode())
     metrics.close()
     assert found.value("test_series_count", service="sqs") == 1
@@ -113,14 +134,14 @@ def test_each_series_of_a_spread_is_collected() -> None:
 
 
 def test_nothing_is_collected_after_the_end() -> None:
-    tally = Counter("test.ended", "A tally")
-    telemetry.set_up_metrics("airunner-test", "me", [tally], {}).close()
+    counter = Counter("test.ended", "A counter")
+    telemetry.set_up_metrics("airunner-test", "me", [counter], {}).close()
     assert "test_ended" not in generate_latest().decode()
 
 
 def test_a_disabled_sdk_collects_nothing() -> None:
-    tally = Counter("test.disabled", "A tally")
-    metrics = telemetry.set_up_metrics("airunner-test", "me", [tally], {"OTEL_SDK_DISABLED": "true"})
+    counter = Counter("test.disabled", "A counter")
+    metrics = telemetry.set_up_metrics("airunner-test", "me", [counter], {"OTEL_SDK_DISABLED": "true"})
     assert "test_disabled" not in generate_latest().decode()
     metrics.close()
 

@@ -231,7 +231,7 @@ async def test_a_lost_completion_is_forgotten_and_takes_no_other_along() -> None
         await bench.services.jobs.complete_jobs(
             [CompleteRequest(task_token=lost.body.task_token, result=_failure("another"))]
         )
-        await bench.source.ack([(each, JobOutcome(result=make_success())) for each in (lost, kept)])
+        await bench.source.ack([(delivery, JobOutcome(result=make_success())) for delivery in (lost, kept)])
         assert (await bench.job(lost)).state is JobState.FAILED
         assert (await bench.job(kept)).state is JobState.COMPLETED
         assert len(bench.network.requests["complete_jobs"]) == 1

@@ -120,7 +120,7 @@ def test_a_bad_pattern_is_refused() -> None:
 
 
 def test_matches_are_marked_and_the_rest_is_left() -> None:
-    assert LineFilter("o+").marked(line(b"foo bo\n")) == b"f\x1b[1;7moo\x1b[22;27m b\x1b[1;7mo\x1b[22;27m\n"
-    assert LineFilter("x*").marked(line(b"no match")) == b"no match"
-    assert LineFilter("o", invert=True).marked(line(b"x\xff\n")) == b"x\xff\n"
-    assert LineFilter().marked(line(b"x\xff\n")) == b"x\xff\n"
+    assert LineFilter("o+").mark(line(b"foo bo\n"), "<", ">") == b"f<oo> b<o>\n"
+    assert LineFilter("x*").mark(line(b"no match"), "<", ">") == b"no match"
+    assert LineFilter("o", invert=True).mark(line(b"x\xff\n"), "<", ">") == b"x\xff\n"
+    assert LineFilter().mark(line(b"x\xff\n"), "<", ">") == b"x\xff\n"

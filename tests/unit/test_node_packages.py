@@ -27,11 +27,13 @@ def put(folder: Path, name: str, script: str = "") -> None:
 
 
 def test_what_is_missing_is_named(machine: Path, tmp_path: Path) -> None:
-    with pytest.raises(NodePackageMissing, match="Node is not installed, and esbuild runs on it"):
+    with pytest.raises(NodePackageMissing, match=r"esbuild: .* need Node with npm"):
         strip_types(tmp_path / "a.ts", tmp_path / "a.js", tmp_path / "esbuild")
     put(machine, "node")
-    with pytest.raises(NodePackageMissing, match="npm is not installed, and esbuild comes with it"):
+    with pytest.raises(NodePackageMissing, match=r"esbuild: .* apt-get install nodejs npm"):
         strip_types(tmp_path / "a.ts", tmp_path / "a.js", tmp_path / "esbuild")
+    with pytest.raises(NodePackageMissing, match=r"esbuild: .* apt-get install nodejs npm"):
+        install(tmp_path / "esbuild", "esbuild", "1.0.0")
     put(machine, "npm", "echo no network; exit 1")
     with pytest.raises(NodePackageMissing, match="npm could not install esbuild: no network"):
         strip_types(tmp_path / "a.ts", tmp_path / "a.js", tmp_path / "esbuild")

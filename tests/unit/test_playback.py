@@ -11,12 +11,21 @@ from typing import Any
 
 import pytest
 
+from airunner.cli.playback_options import choose_factor, parse_seek
+from airunner.cli.screen.following import ticking
 from airunner.cli.screen.keyboard import Key, KeyDecoder
-from airunner.cli.screen.player import Player, Quit, recorded_ms
+from airunner.cli.screen.player import Player, Quit
 from airunner.client import ConnectionState, LogProof, VerdictKind
 from airunner.domain.errors import InvalidArgument, Unavailable
 from airunner.domain.event import Event, Output, Position
-from airunner.reading.playback import Recording, Seek, Tempo, choose_factor, parse_seek
+from airunner.reading.playback import (
+    Bookmark,
+    Bookmarks,
+    PlaybackPosition,
+    Seek,
+    Tempo,
+    measure_recording,
+)
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 
@@ -64,6 +73,24 @@ class Screen:
 
     def jumped(self, to: str) -> None:
         self.jumps.append(to)
+
+
+class TickedView(Screen):
+    """Counts its ticks; all of them raise the error, if there is one."""
+
+    def __init__(self, error: OSError | None = None) -> None:
+        super().__init__(ManualClock())
+        self.ticks: list[int] = []
+        self.finished = False
+        self._error = error
+
+    def tick(self, now: int) -> None:
+        self.ticks.append(now)
+        if self._error:
+            raise self._error
+
+    def finish(self) -> None:
+        self.finished = True
 
 
 class PressedKeys:
@@ -324,14 +351,37 @@ async def test_the_recorded_time_is_that_of_all_attempts() -> None:
         yield [event(1, 0), event(2, 3)]
         yield [event(1, 900, attempt=2), event(2, 905, attempt=2)]
 
-    assert await recorded_ms(batches()) == 8000
+    assert await measure_recording(batches()) == 8000
 
 
 def test_recorded_time_never_runs_backwards() -> None:
-    place = Recording()
+    position = PlaybackPosition()
     for seconds in (0, 5, 4):
-        place = place.after(event(1, seconds))
-    assert place.offset == 5000
+        position = position.after(event(1, seconds))
+    assert position.offset == 5000
+
+
+def test_a_return_goes_to_the_last_bookmark_before_the_moment() -> None:
+    bookmarks = Bookmarks()
+    for number, offset in enumerate((0, 10, 10, 30), start=1):
+        bookmarks.add(Bookmark(f"after {number}", PlaybackPosition(offset=offset)))
+    found = {offset: bookmarks.before(offset).cursor for offset in (0, 10, 11, 30, 31, 99)}
+    assert found == {0: "", 10: "", 11: "after 2", 30: "after 2", 31: "after 4", 99: "after 4"}
+
+
+async def test_a_view_ticks_until_it_is_finished() -> None:
+    clock, view = ManualClock(), TickedView()
+    with ticking(view, clock):
+        clock.advance(0.5)
+    clock.advance(0.5)
+    assert (len(view.ticks), view.finished) == (2, True)
+
+
+async def test_a_view_that_cannot_be_drawn_is_not_ticked_again_but_finished() -> None:
+    clock, view = ManualClock(), TickedView(error=BrokenPipeError())
+    with ticking(view, clock):
+        clock.advance(5)
+    assert (len(view.ticks), view.finished) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -168,8 +168,8 @@ class ScriptedServer:
     cursors: list[str] = field(default_factory=list)
     sent: int = 0
 
-    async def execute_server_stream(
-        self, *, request: pb.StreamJobEventBatchesRequest, **_: object
+    async def stream_job_event_batches(
+        self, request: pb.StreamJobEventBatchesRequest, /, *, headers: object = None
     ) -> AsyncGenerator[pb.StreamJobEventBatchesResponse, None]:
         self.cursors.append(request.cursor)
         done = int(request.cursor.partition("-")[2] or "0", 16) // 10
@@ -196,8 +196,9 @@ def watch(server: ScriptedServer, options: MonitorOptions) -> AsyncGenerator[lis
         raise AssertionError
 
     rules = CallRules(clock=ManualClock(), retry=RetryPolicy(first_seconds=0, jitter=0))
-    connection: ServiceConnection[Any] = ServiceConnection({"scripted": server}, rules)
-    return Monitor(connection, find_job, StreamRequest(job_id=JOB_ID), options).batches()
+    connection = ServiceConnection({"scripted": server}, rules)
+    method = ScriptedServer.stream_job_event_batches
+    return Monitor(connection, method, find_job, StreamRequest(job_id=JOB_ID), options).batches()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airunner.cli.commands.monitor import _monitor_many, _Watch
-from airunner.cli.proof_report import Ending
+from airunner.cli.proof_report import ProofReport
 from airunner.cli.screen import following
 from airunner.cli.screen.event_view import ViewOptions
 from airunner.cli.screen.prefixed_view import PrefixedView, short_labels
@@ -71,7 +71,7 @@ async def test_one_broken_stream_does_not_end_the_others(
         view.show(event(Output(b"hello\n")))
 
     monkeypatch.setattr(following, "follow", follow)
-    watch = _Watch(request=StreamRequest(job_id="the-first"), options=ViewOptions(), ending=Ending())
+    watch = _Watch(request=StreamRequest(job_id="the-first"), options=ViewOptions(), report=ProofReport())
     client: Any = SimpleNamespace(get_job=get_job)
     assert await _monitor_many(client, client, watch, list(jobs)) == 125
     out, err = capfd.readouterr()

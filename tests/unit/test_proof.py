@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airunner.cli.proof_report import Ending, open_proof
+from airunner.cli.proof_report import ProofReport
 from airunner.domain.batching import Batcher, unpack
 from airunner.domain.event import (
     Event,
@@ -214,7 +214,7 @@ def test_whoever_begins_later_has_a_part(lines: list[bytes], choice: st.DataObje
     ],
 )
 def test_what_was_asked_for_decides_what_may_be_missing(request_: StreamRequest, kind: VerdictKind) -> None:
-    proof = open_proof(request_)
+    proof = LogProof(Coverage.of_request(request_))
     for event in WHOLE[89:]:
         proof.see(event)
     assert proof.verdict().kind is kind
@@ -233,19 +233,19 @@ GOOD_OBJECT = (
 
 
 @pytest.mark.parametrize(
-    ("ending", "verdict", "out", "err"),
+    ("report", "verdict", "out", "err"),
     [
-        (Ending(), GOOD, "", ""),
-        (Ending(), BAD, "", "airunner: gap: x\n"),
-        (Ending(quiet=True), BAD, "", "airunner: gap: x\n"),
-        (Ending(requested=True), GOOD, "", "airunner: complete: y\n"),
-        (Ending(as_json=True), GOOD, "", ""),
-        (Ending(as_json=True), BAD, BAD_OBJECT, "airunner: gap: x\n"),
-        (Ending(as_json=True, requested=True), GOOD, GOOD_OBJECT, ""),
+        (ProofReport(), GOOD, "", ""),
+        (ProofReport(), BAD, "", "airunner: gap: x\n"),
+        (ProofReport(quiet=True), BAD, "", "airunner: gap: x\n"),
+        (ProofReport(requested=True), GOOD, "", "airunner: complete: y\n"),
+        (ProofReport(as_json=True), GOOD, "", ""),
+        (ProofReport(as_json=True), BAD, BAD_OBJECT, "airunner: gap: x\n"),
+        (ProofReport(as_json=True, requested=True), GOOD, GOOD_OBJECT, ""),
     ],
 )
 def test_without_a_terminal_only_what_is_bad_or_asked_for_is_said(
-    ending: Ending, verdict: LogVerdict, out: str, err: str, capsys: pytest.CaptureFixture[str]
+    report: ProofReport, verdict: LogVerdict, out: str, err: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ending.tell("j", verdict)
+    report.show("j", verdict)
     assert capsys.readouterr() == (out, err)

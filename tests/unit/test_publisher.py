@@ -128,7 +128,9 @@ async def test_it_resumes_where_the_server_says_be_it_in_the_middle_of_a_batch()
 
 async def test_events_that_the_server_lost_become_a_gap() -> None:
     async with publishing() as bench:
-        bench.batcher.add_output(lines(50), OUT, bench.clock.now())  # as if acknowledged, and lost since
+        bench.publisher._batcher.add_output(
+            lines(50), OUT, bench.clock.now()
+        )  # as if acknowledged, and lost since
         bench.publisher.add_output(lines(50), OUT)
         await until(lambda: len(bench.network.calls) == 2)
         assert await bench.publisher.finish() == []

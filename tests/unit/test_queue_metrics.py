@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -21,7 +20,7 @@ from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_request, make_services
-from tests.support.scraping import level
+from tests.support.scraping import gauge_value
 
 
 @pytest.fixture
@@ -36,49 +35,49 @@ async def services(clock: ManualClock) -> AsyncIterator[Services]:
 
 
 @pytest.fixture
-def sampler(services: Services, clock: ManualClock) -> QueueMetrics:
+def queue_metrics(services: Services, clock: ManualClock) -> QueueMetrics:
     return QueueMetrics(services.jobs, clock)
 
 
 async def test_depth_and_age_of_a_queue(
-    services: Services, clock: ManualClock, sampler: QueueMetrics
+    services: Services, clock: ManualClock, queue_metrics: QueueMetrics
 ) -> None:
     await services.jobs.enqueue_jobs([make_request("builds")])
     clock.advance(40)
     await services.jobs.enqueue_jobs([make_request("builds"), make_request("builds")])
     clock.advance(2)
-    await sampler.run_once()
-    assert level(telemetry.queue_depth, "builds", "scheduled") == 3
-    assert level(telemetry.queue_oldest_age, "builds") == 42
+    await queue_metrics.run_once()
+    assert gauge_value(telemetry.queue_depth, "builds", "scheduled") == 3
+    assert gauge_value(telemetry.queue_oldest_age, "builds") == 42
     await services.jobs.dequeue_jobs(DequeueRequest(queue="builds"))
-    await sampler.run_once()
-    assert level(telemetry.queue_depth, "builds", "scheduled") == 2
-    assert level(telemetry.queue_depth, "builds", "running") == 1
-    assert level(telemetry.queue_oldest_age, "builds") == 2
+    await queue_metrics.run_once()
+    assert gauge_value(telemetry.queue_depth, "builds", "scheduled") == 2
+    assert gauge_value(telemetry.queue_depth, "builds", "running") == 1
+    assert gauge_value(telemetry.queue_oldest_age, "builds") == 2
 
 
 async def test_an_empty_queue_has_no_age(
-    services: Services, clock: ManualClock, sampler: QueueMetrics
+    services: Services, clock: ManualClock, queue_metrics: QueueMetrics
 ) -> None:
     await services.jobs.enqueue_jobs([make_request("builds")])
     await services.jobs.dequeue_jobs(DequeueRequest(queue="builds"))
     clock.advance(100)
-    await sampler.run_once()
-    assert level(telemetry.queue_oldest_age, "builds") == 0
+    await queue_metrics.run_once()
+    assert gauge_value(telemetry.queue_oldest_age, "builds") == 0
 
 
-async def test_pauses_are_shown(services: Services, sampler: QueueMetrics) -> None:
+async def test_pauses_are_shown(services: Services, queue_metrics: QueueMetrics) -> None:
     await services.jobs.enqueue_jobs([make_request("builds"), make_request("tests")])
     await services.jobs.set_paused("builds", paused=True)
-    await sampler.run_once()
+    await queue_metrics.run_once()
     assert telemetry.queue_paused.read() == {("builds",): 1, ("tests",): 0}
 
 
-async def test_only_so_many_queues_have_a_label(services: Services, sampler: QueueMetrics) -> None:
+async def test_only_so_many_queues_have_a_label(services: Services, queue_metrics: QueueMetrics) -> None:
     for number in range(150):
         await services.jobs.enqueue_jobs([make_request(f"queue-{number:03}")])
     await services.jobs.enqueue_jobs([make_request("queue-149"), make_request("queue-149")])
-    await sampler.run_once()
+    await queue_metrics.run_once()
     for shown in (telemetry.queue_depth, telemetry.queue_oldest_age, telemetry.queue_paused):
         names = {values[0] for values in shown.read()}
         assert len(names) == MAX_QUEUES + 1
@@ -86,46 +85,46 @@ async def test_only_so_many_queues_have_a_label(services: Services, sampler: Que
         assert {OTHER_QUEUES, "queue-149"} <= names
     scheduled = [n for (_, state), n in telemetry.queue_depth.read().items() if state == "scheduled"]
     assert sum(scheduled) == 152
-    assert level(telemetry.queue_depth, OTHER_QUEUES, "scheduled") == 50
+    assert gauge_value(telemetry.queue_depth, OTHER_QUEUES, "scheduled") == 50
 
 
-async def test_a_queue_keeps_its_label(services: Services, sampler: QueueMetrics) -> None:
+async def test_a_queue_keeps_its_label(services: Services, queue_metrics: QueueMetrics) -> None:
     for number in range(MAX_QUEUES):
         await services.jobs.enqueue_jobs([make_request(f"queue-{number:03}")])
-    await sampler.run_once()
+    await queue_metrics.run_once()
     await services.jobs.enqueue_jobs([make_request("deeper") for _ in range(10)])
-    await sampler.run_once()
-    assert level(telemetry.queue_depth, "deeper", "scheduled") == 0
-    assert level(telemetry.queue_depth, OTHER_QUEUES, "scheduled") == 10
+    await queue_metrics.run_once()
+    assert gauge_value(telemetry.queue_depth, "deeper", "scheduled") == 0
+    assert gauge_value(telemetry.queue_depth, OTHER_QUEUES, "scheduled") == 10
 
 
 async def test_a_worker_that_falls_silent_is_stale(
-    services: Services, clock: ManualClock, sampler: QueueMetrics
+    services: Services, clock: ManualClock, queue_metrics: QueueMetrics
 ) -> None:
     await services.jobs.dequeue_jobs(DequeueRequest(queue="builds", worker_id="silent", wait_seconds=0))
     clock.advance(STALE_AFTER_MS / 1000)
     await services.jobs.dequeue_jobs(DequeueRequest(queue="builds", worker_id="lively", wait_seconds=0))
-    await sampler.run_once()
+    await queue_metrics.run_once()
     assert telemetry.workers_seen.read() == {("alive",): 2, ("stale",): 0}
     clock.advance(1)
-    await sampler.run_once()
+    await queue_metrics.run_once()
     assert telemetry.workers_seen.read() == {("alive",): 1, ("stale",): 1}
 
 
 async def test_it_looks_at_once_and_then_now_and_then(
-    services: Services, clock: ManualClock, sampler: QueueMetrics
+    services: Services, clock: ManualClock, queue_metrics: QueueMetrics
 ) -> None:
     def scheduled() -> float:
-        return level(telemetry.queue_depth, "builds", "scheduled")
+        return gauge_value(telemetry.queue_depth, "builds", "scheduled")
 
     await services.jobs.enqueue_jobs([make_request("builds")])
     before = clock.waiting
-    running = asyncio.create_task(sampler.run())
+    loop = queue_metrics.periodic()
+    loop.start()
     await until(lambda: clock.waiting > before)
     assert scheduled() == 1
     await services.jobs.enqueue_jobs([make_request("builds")])
     assert scheduled() == 1
     clock.advance(INTERVAL_SECONDS)
     await until(lambda: scheduled() == 2)
-    running.cancel()
-    await asyncio.wait({running})
+    await loop.stop()

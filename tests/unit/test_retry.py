@@ -47,7 +47,7 @@ def test_a_policy_without_a_number_of_attempts_is_never_exhausted() -> None:
 
 async def test_a_call_is_repeated_at_the_times_of_the_policy() -> None:
     clock, call = ManualClock(), Flaky(failures=2)
-    task = asyncio.create_task(retry(STEADY, clock, call, retryable=lambda _: True))
+    task = asyncio.create_task(retry(STEADY, clock, call, retry_if=lambda _: True))
     await until(lambda: clock.waiting == 1)
     clock.advance(0.999)
     await until(lambda: call.calls == 1)
@@ -58,17 +58,17 @@ async def test_a_call_is_repeated_at_the_times_of_the_policy() -> None:
     assert call.calls == 3
 
 
-async def test_an_error_that_is_not_retryable_is_raised_at_once() -> None:
+async def test_an_error_that_is_not_to_be_retried_is_raised_at_once() -> None:
     call = Flaky(failures=1)
     with pytest.raises(OSError, match="failure 1"):
-        await retry(STEADY, ManualClock(), call, retryable=lambda error: not isinstance(error, OSError))
+        await retry(STEADY, ManualClock(), call, retry_if=lambda error: not isinstance(error, OSError))
     assert call.calls == 1
 
 
 async def test_the_last_error_is_raised_when_it_failed_too_often() -> None:
     clock, call = ManualClock(), Flaky(failures=5)
     policy = RetryPolicy(first_seconds=1, attempts=2, jitter=0)
-    task = asyncio.create_task(retry(policy, clock, call, retryable=lambda _: True))
+    task = asyncio.create_task(retry(policy, clock, call, retry_if=lambda _: True))
     await until(lambda: clock.waiting == 1)
     clock.advance(1)
     with pytest.raises(OSError, match="failure 2"):
@@ -77,9 +77,63 @@ async def test_the_last_error_is_raised_when_it_failed_too_often() -> None:
 
 async def test_cancelling_is_not_retried() -> None:
     clock, call = ManualClock(), Flaky(failures=5)
-    task = asyncio.create_task(retry(STEADY, clock, call, retryable=lambda _: True))
+    task = asyncio.create_task(retry(STEADY, clock, call, retry_if=lambda _: True))
     await until(lambda: clock.waiting == 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert (call.calls, clock.waiting) == (1, 0)
+
+
+async def test_each_failure_is_told_before_its_pause_and_the_last_one_is_not() -> None:
+    clock, call = ManualClock(), Flaky(failures=5)
+    told: list[tuple[str, int, int]] = []
+    task = asyncio.create_task(
+        retry(
+            RetryPolicy(first_seconds=1, attempts=3, jitter=0),
+            clock,
+            call,
+            retry_if=lambda _: True,
+            on_failure=lambda error, failures: told.append((str(error), failures, clock.waiting)),
+        )
+    )
+    for seconds in (1, 2):
+        await until(lambda: clock.waiting == 1)
+        clock.advance(seconds)
+    with pytest.raises(OSError, match="failure 3"):
+        await task
+    assert told == [("failure 1", 1, 0), ("failure 2", 2, 0)]
+
+
+async def test_an_error_that_is_raised_at_once_is_not_told() -> None:
+    told: list[int] = []
+    with pytest.raises(OSError, match="failure 1"):
+        await retry(
+            STEADY,
+            ManualClock(),
+            Flaky(failures=1),
+            retry_if=lambda _: False,
+            on_failure=lambda _, failures: told.append(failures),
+        )
+    assert told == []
+
+
+async def test_whoever_is_told_may_end_the_retries() -> None:
+    def refuse(error: Exception, failures: int) -> None:
+        raise LookupError(failures) from error
+
+    call = Flaky(failures=5)
+    with pytest.raises(LookupError, match="1") as raised:
+        await retry(STEADY, ManualClock(), call, retry_if=lambda _: True, on_failure=refuse)
+    assert (call.calls, str(raised.value.__cause__)) == (1, "failure 1")
+
+
+@pytest.mark.parametrize(("give_up_at", "calls"), [(1000, 1), (1001, 2), (3000, 2), (3001, 3)])
+async def test_no_pause_lasts_until_the_instant_to_give_up(give_up_at: int, calls: int) -> None:
+    clock, call = ManualClock(0), Flaky(failures=9)
+    task = asyncio.create_task(retry(STEADY, clock, call, retry_if=lambda _: True, give_up_at=give_up_at))
+    for seconds in (1, 2)[: calls - 1]:
+        await until(lambda: clock.waiting == 1)
+        clock.advance(seconds)
+    with pytest.raises(OSError, match=f"failure {calls}"):
+        await task

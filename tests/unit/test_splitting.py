@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airunner.domain.splitting import split_by_size
+from airunner.domain.splitting import split_by_count, split_by_size
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,11 @@ from airunner.domain.splitting import split_by_size
 )
 def test_portions_hold_at_most_ten(sizes: list[int], divided: list[list[int]]) -> None:
     assert split_by_size(sizes, lambda size: size, 10) == divided
+
+
+@pytest.mark.parametrize(
+    ("entries", "divided"),
+    [([], []), ([1], [[1]]), ([1, 2, 3], [[1, 2, 3]]), ([1, 2, 3, 4, 5, 6, 7], [[1, 2, 3], [4, 5, 6], [7]])],
+)
+def test_lists_hold_at_most_three(entries: list[int], divided: list[list[int]]) -> None:
+    assert split_by_count(entries, 3) == divided

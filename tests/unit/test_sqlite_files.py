@@ -100,9 +100,19 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(
 ) -> None:
     text = b"a shopping list, and a long one at that\n" * 100
     (tmp_path / DATABASE).write_bytes(text)
-    with pytest.raises(FailedPrecondition, match="not a database"):
+    with pytest.raises(FailedPrecondition, match="not a database") as refused:
         await SqliteStore(tmp_path, clock).open()
+    assert (
+        open_files(tmp_path) == []
+    )  # also while somebody has the error, whose traceback knows the connection
+    assert refused.type is FailedPrecondition
     assert (tmp_path / DATABASE).read_bytes() == text
+
+
+def open_files(folder: Path) -> list[Path]:
+    """Return the files below a folder that this process has open."""
+    files = [file.readlink() for file in list(Path("/proc/self/fd").iterdir()) if file.is_symlink()]
+    return [file for file in files if file.is_relative_to(folder)]
 
 
 async def test_everything_survives_a_restart(tmp_path: Path, clock: ManualClock) -> None:

@@ -1,4 +1,4 @@
-"""Why a job is where it is: each story from its evidence, as entries and as one sentence."""
+"""Why a job is where it is: each story from its facts, as entries and as one sentence."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from airunner.cli.json_schema import why_document
+from airunner.cli.json_schema import why_to_json
 from airunner.domain.answers import QueueStats, WorkerSeen
 from airunner.domain.event import Event, EventData, Gap, ProcessEnd, ProcessError, ProcessStart, Progress
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome
 from airunner.domain.lifecycle import Lifecycle
-from airunner.reading.why.explain import ReasonKind, explain
-from airunner.reading.why.timeline import EntryKind, JobFacts, JobsBefore, tell
+from airunner.reading.why.explain import JobReason, explain
+from airunner.reading.why.facts import JobFacts, JobsBefore
+from airunner.reading.why.timeline import EntryKind, build_timeline
 from airunner.testing.factories import NOON
 
 NOW = NOON + 600_000
@@ -82,7 +83,7 @@ def error(attempt: int, seconds: float, message: str) -> Event:
 @dataclass(frozen=True, kw_only=True)
 class Story:
     facts: JobFacts
-    reason: ReasonKind
+    reason: JobReason
     says: str
     entries: tuple[tuple[EntryKind, str], ...] = ()
     """What the entries after the first say, as far as it matters."""
@@ -92,7 +93,7 @@ def waiting(a_job: Job, **more: Any) -> JobFacts:
     return JobFacts(job=a_job, now=NOW, **{"queue": queue(), "workers": SERVED, **more})
 
 
-K, R = EntryKind, ReasonKind
+K, R = EntryKind, JobReason
 STORIES = {
     "paused queue": Story(
         facts=waiting(job(), queue=queue(paused=True), before=JobsBefore(waiting=3)),
@@ -377,7 +378,7 @@ def test_each_story_has_its_answer(story: Story) -> None:
     "story", [s for s in STORIES.values() if s.entries], ids=[n for n, s in STORIES.items() if s.entries]
 )
 def test_each_story_is_told_in_order(story: Story) -> None:
-    first, *rest = tell(story.facts)
+    first, *rest = build_timeline(story.facts)
     assert first.kind is EntryKind.ENQUEUED
     assert [entry.kind for entry in rest] == [kind for kind, _ in story.entries]
     for entry, (_, text) in zip(rest, story.entries, strict=True):
@@ -386,25 +387,25 @@ def test_each_story_is_told_in_order(story: Story) -> None:
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())
 def test_known_times_never_run_backwards(story: Story) -> None:
-    noted = [entry.at for entry in tell(story.facts) if entry.at]
+    noted = [entry.at for entry in build_timeline(story.facts) if entry.at]
     assert noted == sorted(noted)
 
 
 def test_the_first_entry_says_who_wanted_it() -> None:
-    first = tell(JobFacts(job=job(retried_from="the-first"), now=NOW))[0]
+    first = build_timeline(JobFacts(job=job(retried_from="the-first"), now=NOW))[0]
     assert (first.at, first.text) == (NOON, "enqueued in queue builds by ann, as a copy of the-first")
 
 
 def test_a_loss_is_dated_by_the_next_attempt() -> None:
-    entries = tell(STORIES["running again after a worker was lost"].facts)
+    entries = build_timeline(STORIES["running again after a worker was lost"].facts)
     assert [entry.at for entry in entries if entry.kind is EntryKind.LOST] == [NOON + 300_000]
 
 
 def test_the_document_has_everything() -> None:
     facts = STORIES["exit code"].facts
-    document = why_document(facts.job, tell(facts), explain(facts))
-    assert (document["state"], document["reason"]) == ("FAILED", "failed")
-    assert document["entries"] == [
+    printed = why_to_json(facts.job, build_timeline(facts), explain(facts))
+    assert (printed["state"], printed["reason"]) == ("FAILED", "failed")
+    assert printed["entries"] == [
         {"at": "2023-11-14T22:13:20.000Z", "kind": "enqueued", "attempt": 0}
         | {"text": "enqueued in queue builds by ann"},
         {"at": "2023-11-14T22:13:21.000Z", "kind": "begun", "attempt": 1}

@@ -11,12 +11,13 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import structlog
 from botocore import xform_name
 
-from airunner.aws import metrics as measuring
+from airunner.aws import metrics
 from airunner.aws.clients import SERVICES, AwsOptions, open_clients
 from airunner.aws.errors import (
     CancellationReason,
@@ -29,7 +30,7 @@ from airunner.aws.errors import (
 )
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import Unavailable
-from airunner.domain.retry import RetryPolicy
+from airunner.domain.retry import RetryPolicy, retry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,6 +42,7 @@ __all__ = ["Aws", "AwsOptions", "CancellationReason", "ConditionFailed", "Refuse
 
 _log = structlog.get_logger("airunner.aws")
 
+T = TypeVar("T")
 _Method = Callable[..., Awaitable[dict[str, Any]]]
 
 _NOUNS: Final = {"GetItem": "The table", "GetQueueAttributes": "The queue"}
@@ -100,7 +102,7 @@ class Aws:
             arguments.setdefault("ClientRequestToken", str(uuid.uuid4()))
         reply = await self._call("dynamodb", operation, arguments, self._options.call_seconds)
         if consumed := reply.get("ConsumedCapacity"):
-            measuring.count_capacity(operation, consumed)
+            metrics.count_capacity(operation, consumed)
         return reply
 
     async def batch_get(
@@ -142,19 +144,21 @@ class Aws:
         )
         return url
 
-    async def check(self, *, jobs_table: str, events_table: str, queue_url: str) -> list[str]:
-        """Ask each dependency for next to nothing; return a sentence for each that fails.
+    async def check(
+        self, *, tables: Mapping[str, Mapping[str, Any]], queue_urls: Sequence[str] = ()
+    ) -> list[str]:
+        """Ask each table for the item of a key, each queue for nothing; return a sentence for each failure.
 
         One try each, all at the same time: whoever wants to know will ask again.
         """
-        nobody = {"job_id": {"S": "check#"}}
-        event = {"TableName": events_table, "Key": {**nobody, "sequence": {"N": "0"}}}
-        said = await asyncio.gather(
-            self._probe(jobs_table, "dynamodb", "GetItem", {"TableName": jobs_table, "Key": nobody}),
-            self._probe(events_table, "dynamodb", "GetItem", event),
-            self._probe(queue_url, "sqs", "GetQueueAttributes", {"QueueUrl": queue_url}),
-        )
-        return [sentence for sentence in said if sentence]
+        probes = [
+            *(
+                self._probe(table, "dynamodb", "GetItem", {"TableName": table, "Key": key})
+                for table, key in tables.items()
+            ),
+            *(self._probe(url, "sqs", "GetQueueAttributes", {"QueueUrl": url}) for url in queue_urls),
+        ]
+        return [sentence for sentence in await asyncio.gather(*probes) if sentence]
 
     async def _probe(self, name: str, client: str, operation: str, arguments: Mapping[str, Any]) -> str:
         answer = await self._try(client, operation, arguments, self._options.call_seconds)
@@ -166,37 +170,57 @@ class Aws:
         self, operation: str, unprocessed: str, table: str, request: Any
     ) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        tries = fruitless = 0
-        while True:
-            answer = await self.dynamodb(operation, RequestItems={table: request})
-            found += answer.get("Responses", {}).get(table, [])
-            left = answer.get(unprocessed, {}).get(table)
-            if not left:
-                return found
-            tries += 1
-            fruitless = fruitless + 1 if _entries(left) == _entries(request) else 0
-            if self._policy.exhausted(fruitless):
-                failure = Failure(ErrorKind.THROTTLED, unprocessed)
-                _log_end("dynamodb", operation, failure, tries)
-                raise failure.verdict()
-            request = left
-            measuring.count_retry("dynamodb")
-            await self._clock.sleep(self._policy.delay(tries))
+        left, fruitless = request, 0
+
+        async def next_part() -> None:
+            nonlocal left, fruitless
+            answer = await self.dynamodb(operation, RequestItems={table: left})
+            found.extend(answer.get("Responses", {}).get(table, []))
+            before, left = left, answer.get(unprocessed, {}).get(table)
+            if left:
+                fruitless = fruitless + 1 if _entries(left) == _entries(before) else 0
+                raise _TryFailed(Failure(ErrorKind.THROTTLED, unprocessed))
+
+        def may_go_on(error: Exception) -> bool:
+            return isinstance(error, _TryFailed) and not self._policy.exhausted(fruitless)
+
+        policy = replace(self._policy, attempts=None)
+        await self._repeat("dynamodb", operation, next_part, policy, may_go_on)
+        return found
 
     async def _call(
         self, client: str, operation: str, arguments: Mapping[str, Any], seconds: float
     ) -> dict[str, Any]:
-        failures = 0
-        while True:
+        async def one_try() -> dict[str, Any]:
             answer = await self._try(client, operation, arguments, seconds)
-            if not isinstance(answer, Failure):
-                return answer
-            failures += 1
-            if not answer.kind.may_pass or self._policy.exhausted(failures):
-                _log_end(SERVICES[client], operation, answer, failures)
-                raise answer.verdict()
-            measuring.count_retry(SERVICES[client])
-            await self._clock.sleep(self._policy.delay(failures))
+            if isinstance(answer, Failure):
+                raise _TryFailed(answer)
+            return answer
+
+        return await self._repeat(SERVICES[client], operation, one_try, self._policy, _may_pass)
+
+    async def _repeat(
+        self,
+        service: str,
+        operation: str,
+        call: Callable[[], Awaitable[T]],
+        policy: RetryPolicy,
+        retry_if: Callable[[Exception], bool],
+    ) -> T:
+        repeated = 0
+
+        def count(_: Exception, failures: int) -> None:
+            nonlocal repeated
+            repeated = failures
+            metrics.count_retry(service)
+
+        try:
+            return await retry(policy, self._clock, call, retry_if=retry_if, on_failure=count)
+        except _TryFailed as error:
+            failure = error.failure
+        # Raised out here, so that no error of the SDK hangs on to what our callers are told.
+        _log_end(service, operation, failure, repeated + 1)
+        raise failure.verdict()
 
     async def _try(
         self, client: str, operation: str, arguments: Mapping[str, Any], seconds: float
@@ -211,10 +235,10 @@ class Aws:
         except Exception as error:  # noqa: BLE001  the table knows them all, and calls the rest our fault
             said = read_error(error)
         else:
-            measuring.count_call(SERVICES[client], operation, "ok", time.perf_counter() - began)
+            metrics.count_call(SERVICES[client], operation, "ok", time.perf_counter() - began)
             return reply
         outcome = said.kind.outcome if isinstance(said, Failure) else "ok"
-        measuring.count_call(SERVICES[client], operation, outcome, time.perf_counter() - began)
+        metrics.count_call(SERVICES[client], operation, outcome, time.perf_counter() - began)
         if isinstance(said, Failure):
             return said
         raise said
@@ -225,6 +249,18 @@ class Aws:
         method: _Method = getattr(self._clients[client], xform_name(operation))
         self._methods[client, operation] = method
         return method
+
+
+class _TryFailed(Exception):
+    """A try got no answer, or a batch was done in part."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.code)
+        self.failure = failure
+
+
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, _TryFailed) and error.failure.kind.may_pass
 
 
 def _entries(request: Any) -> int:

@@ -29,6 +29,8 @@ SERVICES: Final = {
 
 OF_A_STORE: Final = ("dynamodb", "sqs", "polls", "s3")
 """The clients that every store needs."""
+OF_A_QUEUE: Final = ("sqs", "polls")
+"""The clients that a message queue needs."""
 
 _LONGEST_POLL_SECONDS: Final = 20
 

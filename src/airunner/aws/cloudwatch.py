@@ -1,21 +1,20 @@
-"""Metrics to CloudWatch: what was counted since the last time, and what is, once a minute.
+"""Metrics to CloudWatch: what was counted since the last time, and what is.
 
 A series is a metric under one set of label values, and each one has its price, so they are bounded. Servers
-share their series: a count adds up over them, a level that each server has is to be summed, and one that all
+share their series: a count adds up over them, a gauge that each server has is to be summed, and one that all
 of them see is to be averaged.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import structlog
 
-from airunner.domain.errors import AirunnerError
+from airunner.domain.errors import error_text
 from airunner.telemetry.instruments import Counter, Gauge, Histogram
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("airunner.cloudwatch")
 
-INTERVAL_SECONDS: Final = 60.0
 DATA_AT_ONCE: Final = 1_000
 MOST_SERIES: Final = 500
 _CLOSE_SECONDS: Final = 4.0
@@ -47,7 +45,7 @@ class _Point:
 
 
 class CloudWatchExporter:
-    """Sends metrics while it is open, and a last time when it is closed. Opens and closes its connection.
+    """Sends metrics on each `send`, and a last time when it is closed. Opens and closes its connection.
 
     What could not be sent goes with the next time. A call whose reply is lost is repeated, so counts may,
     once in a while, be told twice.
@@ -60,27 +58,22 @@ class CloudWatchExporter:
         self._clock = clock
         self._sent: dict[_Key, _Counts] = {}
         self._series: set[_Key] = set()
-        self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         await self._aws.__aenter__()
-        self._task = asyncio.create_task(self._run(), name="cloudwatch")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         try:
-            if self._task:
-                self._task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await self._task
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_CLOSE_SECONDS):
-                    await self._send_or_log()
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self.send()
+        except Exception as error:  # noqa: BLE001  whatever it is, we are leaving
+            _log.warning("metrics.export_failed", error=error_text(error))
         finally:
             await self._aws.__aexit__(None, None, None)
 
     async def send(self) -> None:
-        """Send what there is to say, in as few calls as it takes."""
+        """Send what has changed, in as few calls as possible. Must not be called while it runs."""
         at = datetime.fromtimestamp(self._clock.now() / 1000, UTC)
         points = self._bounded(list(self._points()))
         for start in range(0, len(points), DATA_AT_ONCE):
@@ -88,17 +81,6 @@ class CloudWatchExporter:
             data = [{**point.datum, "Timestamp": at} for point in chunk]
             await self._aws.cloudwatch("PutMetricData", Namespace=self._namespace, MetricData=data)
             self._sent.update((point.key, point.counted) for point in chunk if point.counted)
-
-    async def _run(self) -> None:
-        while True:
-            await self._clock.sleep(INTERVAL_SECONDS)
-            await self._send_or_log()
-
-    async def _send_or_log(self) -> None:
-        try:
-            await self.send()
-        except AirunnerError as error:
-            _log.warning("metrics.export_failed", error=error.text)
 
     def _bounded(self, points: Sequence[_Point]) -> list[_Point]:
         """Leave out series beyond the most there may be; those that were first stay."""
@@ -116,20 +98,20 @@ class CloudWatchExporter:
                 case Counter():
                     yield from self._counts(instrument)
                 case Gauge():
-                    yield from _levels(instrument)
+                    yield from _gauges(instrument)
                 case Histogram():
-                    yield from self._spreads(instrument)
+                    yield from self._histograms(instrument)
 
-    def _counts(self, tally: Counter) -> Iterator[_Point]:
-        for values, count in tally.read().items():
-            key = (tally.name, values)
+    def _counts(self, counter: Counter) -> Iterator[_Point]:
+        for values, count in counter.read().items():
+            key = (counter.name, values)
             (before,) = self._sent.get(key, (0.0,))
             # A series that stands still costs nothing while it is not sent.
             if count != before:
-                unit = _UNITS.get(tally.unit, "Count")
-                yield _Point(key, _datum(tally, values, unit) | {"Value": count - before}, (count,))
+                unit = _UNITS.get(counter.unit, "Count")
+                yield _Point(key, _datum(counter, values, unit) | {"Value": count - before}, (count,))
 
-    def _spreads(self, histogram: Histogram) -> Iterator[_Point]:
+    def _histograms(self, histogram: Histogram) -> Iterator[_Point]:
         for values, reading in histogram.read_all().items():
             key = (histogram.name, values)
             counts = tuple(map(float, reading.bucket_counts))
@@ -140,10 +122,10 @@ class CloudWatchExporter:
                 yield _Point(key, datum | _values(histogram, reading, recorded), counts)
 
 
-def _levels(level: Gauge) -> Iterator[_Point]:
-    for values, value in level.read().items():
-        datum = _datum(level, values, _UNITS.get(level.unit, "None"))
-        yield _Point((level.name, values), datum | {"Value": value})
+def _gauges(gauge: Gauge) -> Iterator[_Point]:
+    for values, value in gauge.read().items():
+        datum = _datum(gauge, values, _UNITS.get(gauge.unit, "None"))
+        yield _Point((gauge.name, values), datum | {"Value": value})
 
 
 def _values(histogram: Histogram, reading: HistogramReading, recorded: Sequence[float]) -> dict[str, Any]:

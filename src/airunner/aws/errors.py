@@ -18,7 +18,7 @@ from botocore.parsers import ResponseParserError
 from airunner.domain.errors import InternalError, ResourceExhausted, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from airunner.domain.errors import AirunnerError
 
@@ -107,6 +107,12 @@ def read_error(error: Exception) -> Failure | ConditionFailed | TransactionCance
         if isinstance(error, classes):
             return Failure(kind, type(error).__name__)
     return Failure(ErrorKind.FAULT, type(error).__name__)
+
+
+def read_failed_entry(entry: Mapping[str, Any]) -> AirunnerError:
+    """Say what an entry under `Failed` of a batch of SQS means; its message is not repeated."""
+    code = _bare(entry.get("Code", ""))
+    return Failure(_kind_of(code, 400 if entry.get("SenderFault") else 500), code).verdict()
 
 
 def _read_reply(error: boto.ClientError) -> Failure | ConditionFailed | TransactionCancelled:

@@ -25,8 +25,8 @@ def repository_and_command(tokens: Sequence[str]) -> tuple[str, tuple[str, ...]]
     from airunner.domain.repository import parse_repository
 
     tokens = tuple(tokens)
-    place = tokens.index(DIVIDER) if DIVIDER in tokens else len(tokens)
-    before, command = tokens[:place], tokens[place + 1 :]
+    divider_at = tokens.index(DIVIDER) if DIVIDER in tokens else len(tokens)
+    before, command = tokens[:divider_at], tokens[divider_at + 1 :]
     if not before:
         return "", command
     hint = "a command is written after '--', as in: -- echo hello"

@@ -31,13 +31,13 @@ class BatchingOptions:
         """Return what is asked for; None if that is nothing."""
         from airunner.domain.execution import BatchingOverride, ExecutionOverride
 
-        asked = BatchingOverride(
+        batching = BatchingOverride(
             flush_interval_seconds=_number(self.flush_interval, "--flush-interval"),
             max_batch_size=_number(self.max_batch_size, "--max-batch-size"),
             max_batch_bytes=_number(self.max_batch_bytes, "--max-batch-bytes"),
             adaptive=self.adaptive,
         )
-        return None if asked == BatchingOverride() else ExecutionOverride(batching=asked)
+        return None if batching == BatchingOverride() else ExecutionOverride(batching=batching)
 
 
 SERVERS_BATCHING = BatchingOptions()

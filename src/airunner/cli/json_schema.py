@@ -6,8 +6,8 @@ import base64
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from airunner.cli.instants import to_iso
 from airunner.domain.event import Event, Gap, Output, ProcessEnd, ProcessError, ProcessStart, Progress
+from airunner.reading.instants import to_iso
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from airunner.reading.log_lines import LogLine
     from airunner.reading.proof import LogVerdict
     from airunner.reading.why.explain import Explanation
-    from airunner.reading.why.timeline import Entry
+    from airunner.reading.why.timeline import TimelineEntry
     from airunner.stores.records import ApiKey
 
 
-def job_document(job: Job) -> dict[str, object]:
-    """A job; secrets are masked by the server."""
+def job_to_json(job: Job) -> dict[str, object]:
+    """A job; secrets are masked by the server. An abridged one lacks its large parts, which `get` prints."""
     life = job.life
     return {
         "job_id": job.job_id,
@@ -44,10 +44,11 @@ def job_document(job: Job) -> dict[str, object]:
         "result": _result(job.result) if job.result else None,
         "params_url": job.params_url,
         "result_url": job.result_url,
+        "abridged": job.abridged,
     }
 
 
-def event_document(job_id: str, event: Event) -> dict[str, object]:
+def event_to_json(job_id: str, event: Event) -> dict[str, object]:
     """One event. Output that is not UTF-8 is in `output_base64` instead of `output`."""
     return {
         "job_id": job_id,
@@ -60,8 +61,8 @@ def event_document(job_id: str, event: Event) -> dict[str, object]:
     }
 
 
-def line_document(job_id: str, line: LogLine) -> dict[str, object]:
-    """One line of output under the place of its first piece; not UTF-8, it is in `output_base64`."""
+def line_to_json(job_id: str, line: LogLine) -> dict[str, object]:
+    """One line of output with the position of its first piece; not UTF-8, it is in `output_base64`."""
     return {
         "job_id": job_id,
         "attempt": line.attempt,
@@ -72,7 +73,7 @@ def line_document(job_id: str, line: LogLine) -> dict[str, object]:
     }
 
 
-def verdict_document(job_id: str, verdict: LogVerdict) -> dict[str, object]:
+def verdict_to_json(job_id: str, verdict: LogVerdict) -> dict[str, object]:
     """What was proven about a log that was read; `attempt` is 0 when it has several."""
     return {
         "job_id": job_id,
@@ -84,19 +85,19 @@ def verdict_document(job_id: str, verdict: LogVerdict) -> dict[str, object]:
     }
 
 
-def why_document(job: Job, entries: Sequence[Entry], answer: Explanation) -> dict[str, object]:
+def why_to_json(job: Job, entries: Sequence[TimelineEntry], explanation: Explanation) -> dict[str, object]:
     """Why a job is where it is; an entry whose time nobody noted has an empty one."""
     return {
         "job_id": job.job_id,
         "queue": job.queue,
         "state": job.state.name,
-        "reason": answer.reason.value,
-        "answer": answer.text,
+        "reason": explanation.reason.value,
+        "answer": explanation.text,
         "entries": [{**asdict(entry), "at": to_iso(entry.at)} for entry in entries],
     }
 
 
-def queue_document(queue: QueueStats) -> dict[str, object]:
+def queue_to_json(queue: QueueStats) -> dict[str, object]:
     """A queue that was used."""
     return {
         "name": queue.name,
@@ -107,7 +108,7 @@ def queue_document(queue: QueueStats) -> dict[str, object]:
     }
 
 
-def worker_document(worker: WorkerSeen) -> dict[str, object]:
+def worker_to_json(worker: WorkerSeen) -> dict[str, object]:
     """A worker that was heard of lately."""
     return {
         "worker_id": worker.worker_id,
@@ -118,7 +119,7 @@ def worker_document(worker: WorkerSeen) -> dict[str, object]:
     }
 
 
-def key_document(key: ApiKey) -> dict[str, object]:
+def key_to_json(key: ApiKey) -> dict[str, object]:
     """An API key, without anything secret."""
     return {
         "key_id": key.key_id,
@@ -130,7 +131,7 @@ def key_document(key: ApiKey) -> dict[str, object]:
     }
 
 
-def dead_letter_document(letter: DeadLetter) -> dict[str, object]:
+def dead_letter_to_json(letter: DeadLetter) -> dict[str, object]:
     """A message that nobody could do anything with."""
     return {
         "message_id": letter.message_id,
@@ -144,9 +145,9 @@ def dead_letter_document(letter: DeadLetter) -> dict[str, object]:
 
 
 def _params(params: JobParams) -> dict[str, object]:
-    said = asdict(params)
-    said["process_type"] = params.process_type.name
-    return {name: value for name, value in said.items() if value}
+    fields = asdict(params)
+    fields["process_type"] = params.process_type.name
+    return {name: value for name, value in fields.items() if value}
 
 
 def _result(result: JobResult) -> dict[str, object]:

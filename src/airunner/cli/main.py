@@ -61,8 +61,8 @@ def build_app(*, describe: bool = False) -> App:
         suppress_keyboard_interrupt=False,
     )
     app["--help"].group = app["--version"].group = ABOUT
-    for order, (name, (place, group)) in enumerate(COMMANDS.items()):
-        app.command(f"airunner.cli.commands.{place}", name=name, group=group, sort_key=order)
+    for order, (name, (function, group)) in enumerate(COMMANDS.items()):
+        app.command(f"airunner.cli.commands.{function}", name=name, group=group, sort_key=order)
         if describe:
             _ = app[name]
     return app

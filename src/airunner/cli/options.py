@@ -38,12 +38,12 @@ class ConnectionOptions:
 
     def load(self, flags: Mapping[str, object] | None = None) -> Settings:
         """Return the settings in effect, with these options and `flags` above all else."""
-        own: dict[str, object] = {
+        options: dict[str, object] = {
             "client.server": self.server,
             "client.api_key": self.api_key,
             "client.ca_file": self.ca_file,
         }
-        return load(self.config, {**own, **(flags or {})}).settings
+        return load(self.config, {**options, **(flags or {})}).settings
 
 
 ANY_SERVER = ConnectionOptions()

@@ -33,8 +33,8 @@ def hint(text: str) -> None:
 
 def print_json(kind: str, content: Mapping[str, object]) -> None:
     """Print one object on one line, with the version of the schema."""
-    document = {"v": SCHEMA_VERSION, "type": kind, **content}
-    print(json.dumps(document, ensure_ascii=False, separators=(",", ":")), flush=True)
+    fields = {"v": SCHEMA_VERSION, "type": kind, **content}
+    print(json.dumps(fields, ensure_ascii=False, separators=(",", ":")), flush=True)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -76,12 +76,12 @@ def one_line(text: str) -> str:
 
 def moment(instant: int) -> str:
     """Return an instant for a table: how long ago on a terminal, else exactly; nothing for none."""
-    from airunner.cli.instants import span, to_iso
     from airunner.domain.clock import SystemClock
+    from airunner.reading.instants import format_duration, to_iso
 
     if not instant or not sys.stdout.isatty():
         return to_iso(instant)
-    return f"{span(SystemClock().now() - instant)} ago"
+    return f"{format_duration(SystemClock().now() - instant)} ago"
 
 
 def _console(*, stderr: bool = False) -> Console:

@@ -8,12 +8,12 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from airunner.client.batch_calls import single
 from airunner.client.monitor import SILENCE_SECONDS, MonitorOptions
 from airunner.client.wire_client import WireClient
 from airunner.domain import limits
 from airunner.domain.errors import DeadlineExceeded
 from airunner.domain.job import JobParams
+from airunner.domain.outcomes import single
 from airunner.domain.requests import DequeueRequest, EnqueueRequest, StreamRequest
 
 if TYPE_CHECKING:

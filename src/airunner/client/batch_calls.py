@@ -13,6 +13,7 @@ from airunner.domain.errors import (
     Unauthenticated,
     Unavailable,
 )
+from airunner.domain.outcomes import prepare_entries, send_entries
 from airunner.domain.splitting import split_by_size
 
 if TYPE_CHECKING:
@@ -47,16 +48,17 @@ async def send_batch(
     The calls go one after the other. When one fails as a whole, those before it have happened: whoever
     repeats the requests gets the same outcomes for them again.
     """
-    prepared = [_built(build, request) for request in requests]
-    sendable = [entry for entry in prepared if not isinstance(entry, AirunnerError)]
-    answers: list[R | AirunnerError] = []
-    for call in split_by_size(sendable, _wire_bytes, _CALL_BYTES) if sendable or not requests else ():
-        answers += await _sent(call, send_one, send_many)
-    arrived = iter(answers)
-    return [entry if isinstance(entry, AirunnerError) else next(arrived) for entry in prepared]
+
+    async def send(messages: Sequence[M]) -> list[R | AirunnerError]:
+        answers: list[R | AirunnerError] = []
+        for call in split_by_size(messages, _wire_bytes, _CALL_BYTES):
+            answers += await _send(call, send_one, send_many)
+        return answers
+
+    return await send_entries(prepare_entries(requests, build), send)
 
 
-async def _sent(
+async def _send(
     call: Sequence[M],
     send_one: Callable[[M], Awaitable[R]],
     send_many: Callable[[Sequence[M]], Awaitable[Sequence[R | AirunnerError]]],
@@ -69,18 +71,11 @@ async def _sent(
     except MessageTooLarge:
         half = len(call) // 2
         parts = call[:half], call[half:]
-        return [answer for part in parts for answer in await _sent(part, send_one, send_many)]
+        return [answer for part in parts for answer in await _send(part, send_one, send_many)]
 
 
 def _wire_bytes(message: Sized) -> int:
     return message.ByteSize()
-
-
-def _built(build: Callable[[Q], M], request: Q) -> M | AirunnerError:
-    try:
-        return build(request)
-    except AirunnerError as error:
-        return error
 
 
 async def _outcome(answer: Awaitable[R]) -> R | AirunnerError:
@@ -90,11 +85,3 @@ async def _outcome(answer: Awaitable[R]) -> R | AirunnerError:
         raise
     except AirunnerError as error:
         return error
-
-
-def single(outcomes: Sequence[R | AirunnerError]) -> R:
-    """Return the outcome of a call with one entry, or raise it."""
-    outcome = outcomes[0]
-    if isinstance(outcome, AirunnerError):
-        raise outcome
-    return outcome

@@ -19,7 +19,7 @@ from connectrpc.errors import ConnectError
 from airunner import __version__
 from airunner.codec.errors import from_connect, is_cancellation
 from airunner.domain.errors import DeadlineExceeded, InvalidArgument, Unavailable
-from airunner.domain.retry import RetryPolicy
+from airunner.domain.retry import RetryPolicy, retry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -83,8 +83,8 @@ class CallRules:
     @property
     def headers(self) -> dict[str, str]:
         """What every request says about its sender."""
-        said = {"user-agent": f"airunner/{__version__}"}
-        return {**said, "authorization": f"Bearer {self.api_key}"} if self.api_key else said
+        headers = {"user-agent": f"airunner/{__version__}"}
+        return {**headers, "authorization": f"Bearer {self.api_key}"} if self.api_key else headers
 
 
 class ServiceConnection(Generic[C]):
@@ -101,6 +101,16 @@ class ServiceConnection(Generic[C]):
         """The clock that pauses and deadlines go by."""
         return self._rules.clock
 
+    @property
+    def policy(self) -> RetryPolicy:
+        """How long to pause after each round through all addresses."""
+        return self._rules.retry
+
+    @property
+    def address_count(self) -> int:
+        """How many addresses are tried before the first pause."""
+        return len(self._clients)
+
     async def call(
         self,
         method: Unary[C, Q, R],
@@ -112,26 +122,33 @@ class ServiceConnection(Generic[C]):
         """Make a call, again and elsewhere while no server can answer, until its deadline.
 
         The deadline is the time-out of the client, beyond `wait_seconds` for a long poll, whose wait is
-        shortened when it has to begin anew. A call that has to be undone when nobody takes its answer is
-        only repeated when no server can have acted on it.
+        shortened when it has to begin anew. All addresses are tried before the first pause. A call that has
+        to be undone when nobody takes its answer is only repeated when no server can have acted on it.
         """
-        answer_by = self.clock.now() + wait_seconds * 1000
+        clock = self.clock
+        answer_by = clock.now() + wait_seconds * 1000
         give_up_at = answer_by + int(self._rules.timeout_seconds * 1000)
-        failures = 0
-        while True:
-            try:
-                return await self._send(method, request, give_up_at - self.clock.now(), undo)
-            except Unavailable as error:
-                failures += 1
-                pause = self.pause(failures)
-                unclear = undo is not None and isinstance(error, ConnectionLost)
-                if unclear or pause is None or self.clock.now() + pause * 1000 >= give_up_at:
-                    raise
-            if pause:
-                await self.clock.sleep(pause)
-            if wait_seconds:
-                left = max(0, answer_by - self.clock.now()) // 1000
+        begun = False
+
+        async def send() -> R:
+            nonlocal begun
+            if begun and wait_seconds:
+                left = max(0, answer_by - clock.now()) // 1000
                 cast("Any", request).wait_seconds = min(wait_seconds, left)
+            begun = True
+            return await self._send(method, request, give_up_at - clock.now(), undo)
+
+        def may_repeat(error: Exception) -> bool:
+            unclear = undo is not None and isinstance(error, ConnectionLost)
+            return isinstance(error, Unavailable) and not unclear and clock.now() < give_up_at
+
+        return await retry(
+            self._rules.retry,
+            clock,
+            lambda: self._send_anywhere(send, may_repeat),
+            retry_if=may_repeat,
+            give_up_at=give_up_at,
+        )
 
     async def stream(self, method: ServerStream[C, Q, R], request: Q) -> AsyncGenerator[R, None]:
         """Yield the messages of one stream, from the current address and without a second try."""
@@ -149,15 +166,17 @@ class ServiceConnection(Generic[C]):
         """Prefer the next address from now on."""
         self._leave(self._current)
 
-    def pause(self, failures: int) -> float | None:
-        """Return how long to wait after this many failures in a row, None to give up.
-
-        All addresses are tried before the first pause.
-        """
-        rounds, tried = divmod(failures, len(self._clients))
-        if tried:
-            return 0.0
-        return None if self._rules.retry.exhausted(rounds) else self._rules.retry.delay(rounds)
+    async def _send_anywhere(
+        self, send: Callable[[], Awaitable[R]], may_repeat: Callable[[Exception], bool]
+    ) -> R:
+        """Send a request to the current address, then to each of the others while none can answer."""
+        for _ in self._clients[1:]:
+            try:
+                return await send()
+            except Unavailable as error:
+                if not may_repeat(error):
+                    raise
+        return await send()
 
     async def _send(
         self,

@@ -7,28 +7,28 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from airunner.client.connection import ConnectionLost
 from airunner.client.prefetch import PrefetchBounds, fetch_ahead
 from airunner.codec.events import decode_event
-from airunner.codec.gen.job.v1.job_connect import JobEventsServiceClient
-from airunner.codec.requests import stream_to_pb
+from airunner.codec.streams import batch_from_pb, stream_to_pb
 from airunner.domain.batching import unpack
 from airunner.domain.errors import AirunnerError, DeadlineExceeded, ResourceExhausted, Unavailable
-from airunner.domain.event import EncodedEvent, Event, EventType, Output, Position
+from airunner.domain.event import BEGINNING, Event, Output, Position, StreamProgress, start_position
 
 if TYPE_CHECKING:
-    from airunner.client.connection import ServiceConnection
+    from airunner.client.connection import ServerStream, ServiceConnection
     from airunner.codec.gen.job.v1 import job_pb2 as pb
     from airunner.domain.job import Job
     from airunner.domain.requests import StreamRequest
+
+C = TypeVar("C")
 
 # The server says something every 15 s, if only that it lives.
 SILENCE_SECONDS = 45.0
 # What an event takes in memory beside its output.
 _EVENT_OVERHEAD = 256
-_BEGINNING = Position(0, 0)
 
 
 class ConnectionState(StrEnum):
@@ -48,17 +48,19 @@ class MonitorOptions:
     ahead: PrefetchBounds = PrefetchBounds()
 
 
-class Monitor:
+class Monitor(Generic[C]):
     """One watcher of one job: it yields what the server's own stream of single events would, in lists."""
 
     def __init__(
         self,
-        connection: ServiceConnection[JobEventsServiceClient],
+        connection: ServiceConnection[C],
+        method: ServerStream[C, pb.StreamJobEventBatchesRequest, pb.StreamJobEventBatchesResponse],
         find_job: Callable[[str], Awaitable[Job]],
         request: StreamRequest,
         options: MonitorOptions,
     ) -> None:
         self._connection = connection
+        self._method = method
         self._find_job = find_job
         self._request = request.validate()
         self._options = options
@@ -94,17 +96,14 @@ class Monitor:
     async def _start(self) -> Position:
         """Settle once what "the current attempt" means, so that no reconnection changes it."""
         request = self._request
-        start = Position.from_cursor(request.cursor) if request.cursor else _BEGINNING
-        if not request.from_sequence and not request.attempt:
-            return start
-        attempt = request.attempt or max(1, (await self._find_job(request.job_id)).attempt)
-        return max(start, Position(attempt, max(0, request.from_sequence - 1)))
+        is_relative = request.from_sequence and not request.attempt
+        current = (await self._find_job(request.job_id)).attempt if is_relative else 0
+        return start_position(request, current)
 
     async def _messages(
         self, request: pb.StreamJobEventBatchesRequest
     ) -> AsyncGenerator[pb.StreamJobEventBatchesResponse, None]:
-        method = JobEventsServiceClient.stream_job_event_batches
-        async with aclosing(self._connection.stream(method, request)) as messages:
+        async with aclosing(self._connection.stream(self._method, request)) as messages:
             while True:
                 try:
                     # Only the wait for the server is timed, never the caller who has to make room.
@@ -130,13 +129,21 @@ class Monitor:
         now = self._connection.clock.now()
         self._failures += 1
         self._away_since = self._away_since or now
-        pause = self._connection.pause(self._failures)
+        pause = self._pause()
         limit = self._options.give_up_seconds
         if pause is None or (limit is not None and now + pause * 1000 >= self._away_since + limit * 1000):
             raise error
         self._tell(ConnectionState.RECONNECTING, error.text)
         if pause:
             await self._connection.clock.sleep(pause)
+
+    def _pause(self) -> float | None:
+        """Return the seconds before the next connection, None to give up; all addresses come first."""
+        rounds, tried = divmod(self._failures, self._connection.address_count)
+        if tried:
+            return 0.0
+        policy = self._connection.policy
+        return None if policy.exhausted(rounds) else policy.delay(rounds)
 
     def _tell(self, state: ConnectionState, reason: str) -> None:
         if state is not self._state and self._options.on_state:
@@ -156,36 +163,18 @@ class _Log:
 
     def __init__(self, request: StreamRequest, start: Position) -> None:
         self._request = request
-        self._position = start
-        self._last_timestamp = 0
+        self._progress = StreamProgress(start, request.from_timestamp)
 
     def resume(self) -> pb.StreamJobEventBatchesRequest:
         """Return the request for what comes after the last batch."""
-        cursor = "" if self._position == _BEGINNING else self._position.cursor
+        position = self._progress.position
+        cursor = "" if position == BEGINNING else position.cursor
         return stream_to_pb(replace(self._request, from_sequence=0, cursor=cursor))
 
     def take(self, message: pb.StreamJobEventBatchesResponse) -> list[Event]:
         """Return the events of a message that are wanted and new; a sign of life has none."""
-        if not message.first_sequence:
+        last_timestamp = self._progress.last_timestamp
+        stored = batch_from_pb(message, max(last_timestamp, self._request.from_timestamp))
+        if stored is None:
             return []
-        fresh = []
-        for event in unpack(decode_event(self._stored(message)), not_before=self._last_timestamp):
-            self._last_timestamp = max(self._last_timestamp, event.timestamp)
-            place = Position(message.attempt, event.last_sequence)
-            if place > self._position and event.timestamp >= self._request.from_timestamp:
-                fresh.append(replace(event, cursor=place.cursor))
-        self._position = max(self._position, Position(message.attempt, message.last_sequence))
-        return fresh
-
-    def _stored(self, message: pb.StreamJobEventBatchesResponse) -> EncodedEvent:
-        # The wire does not tell the time of a batch; it only matters when the batch cannot be decoded.
-        at = max(self._last_timestamp, self._request.from_timestamp)
-        return EncodedEvent(
-            first_sequence=message.first_sequence,
-            last_sequence=message.last_sequence,
-            first_timestamp=at,
-            last_timestamp=at,
-            event_type=EventType.OUTPUT_BATCH,
-            payload=message.event,
-            attempt=message.attempt,
-        )
+        return self._progress.take(stored, unpack(decode_event(stored), not_before=last_timestamp))

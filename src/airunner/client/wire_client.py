@@ -7,18 +7,32 @@ import uuid
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Self
 
-from airunner.client import dead_letter_messages
 from airunner.client.batch_calls import send_batch
 from airunner.client.connection import CallRules, connect, make_transport, parse_servers
 from airunner.client.monitor import Monitor, MonitorOptions
-from airunner.codec import requests as messages
-from airunner.codec.gen.job.v1 import job_pb2 as pb
+from airunner.codec import answers, dead_letters
+from airunner.codec.completions import CompletionWriter, complete_batch_to_pb
 from airunner.codec.gen.job.v1.job_connect import (
     AdminServiceClient,
     JobEventsServiceClient,
     JobServiceClient,
 )
-from airunner.codec.jobs import job_from_pb
+from airunner.codec.requests import (
+    cancel_to_pb,
+    dequeue_to_pb,
+    enqueue_batch_to_pb,
+    enqueue_to_pb,
+    get_to_pb,
+    list_queues_to_pb,
+    list_workers_to_pb,
+    pause_to_pb,
+    publish_to_pb,
+    query_to_pb,
+    release_to_pb,
+    resume_to_pb,
+    retry_to_pb,
+    update_to_pb,
+)
 from airunner.domain import limits
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import AirunnerError
@@ -31,6 +45,7 @@ if TYPE_CHECKING:
 
     import pyqwest
 
+    from airunner.codec.gen.job.v1 import job_pb2 as pb
     from airunner.domain.answers import (
         DeadLetter,
         DeadLetterPage,
@@ -113,7 +128,7 @@ class WireClient:
 
     async def enqueue_jobs(self, requests: Sequence[EnqueueRequest]) -> Sequence[Enqueued | AirunnerError]:
         """Add jobs, each with its own outcome. Idempotent on (principal, request_id)."""
-        return await send_batch(requests, messages.enqueue_to_pb, self._enqueue_one, self._enqueue_many)
+        return await send_batch(requests, enqueue_to_pb, self._enqueue_one, self._enqueue_many)
 
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
         """Claim jobs; wait for the first ones if there are none. Cancelling the call hands back its jobs.
@@ -126,103 +141,95 @@ class WireClient:
             wait_seconds = limits.DEFAULT_DEQUEUE_WAIT_SECONDS
         reply = await self._jobs.call(
             JobServiceClient.dequeue_jobs,
-            messages.dequeue_to_pb(request),
+            dequeue_to_pb(request),
             wait_seconds=wait_seconds,
             undo=self._hand_back,
         )
-        return messages.dequeued_from_pb(reply)
+        return answers.dequeued_from_pb(reply)
 
     async def update_job(self, request: UpdateRequest) -> HeldJob:
         """Extend the visibility of a held job; with `wait_seconds`, also wait for news."""
         reply = await self._jobs.call(
-            JobServiceClient.update_job, messages.update_to_pb(request), wait_seconds=request.wait_seconds
+            JobServiceClient.update_job, update_to_pb(request), wait_seconds=request.wait_seconds
         )
-        return messages.held_from_pb(reply)
+        return answers.held_from_pb(reply)
 
     async def complete_jobs(self, requests: Sequence[CompleteRequest]) -> Sequence[JobState | AirunnerError]:
         """End held jobs, each with its own outcome."""
-        write = messages.CompletionWriter().write
+        write = CompletionWriter().write
         return await send_batch(requests, write, self._complete_one, self._complete_many)
 
     async def release_job(self, request: ReleaseRequest) -> JobState:
         """Give a held job back."""
-        reply = await self._jobs.call(JobServiceClient.release_job, messages.release_to_pb(request))
-        return messages.state_from_pb(reply.state)
+        reply = await self._jobs.call(JobServiceClient.release_job, release_to_pb(request))
+        return answers.state_from_pb(reply)
 
     async def get_job(self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False) -> Job:
         """Return a job; with wait_seconds, at its end or as it is by then.
 
         With `want_payload_urls` and where the server keeps its payloads apart, also where these can be read.
         """
-        request = messages.get_to_pb(job_id, wait_seconds, want_payload_urls=want_payload_urls)
+        request = get_to_pb(job_id=job_id, wait_seconds=wait_seconds, want_payload_urls=want_payload_urls)
         reply = await self._jobs.call(JobServiceClient.get_job, request, wait_seconds=wait_seconds)
-        return job_from_pb(reply.job)
+        return answers.one_job_from_pb(reply)
 
     async def list_jobs(self, query: JobQuery) -> JobPage:
         """Return jobs, newest first."""
-        reply = await self._jobs.call(JobServiceClient.list_jobs, messages.query_to_pb(query))
-        return messages.page_from_pb(reply)
+        reply = await self._jobs.call(JobServiceClient.list_jobs, query_to_pb(query))
+        return answers.page_from_pb(reply)
 
     async def cancel_job(self, job_id: str) -> Job:
         """Cancel a job; a terminal one is returned unchanged."""
-        reply = await self._jobs.call(
-            JobServiceClient.cancel_job, messages.refusing(pb.CancelJobRequest)(job_id=job_id)
-        )
-        return job_from_pb(reply.job)
+        reply = await self._jobs.call(JobServiceClient.cancel_job, cancel_to_pb(job_id))
+        return answers.one_job_from_pb(reply)
 
     async def retry_job(self, job_id: str, request_id: str = "") -> Job:
         """Enqueue a copy of a terminal job. Idempotent on request_id; without one, one is minted."""
-        request = messages.refusing(pb.RetryJobRequest)(
-            job_id=job_id, request_id=request_id or str(uuid.uuid4())
-        )
-        return job_from_pb((await self._jobs.call(JobServiceClient.retry_job, request)).job)
+        request = retry_to_pb(job_id=job_id, request_id=request_id or str(uuid.uuid4()))
+        return answers.one_job_from_pb(await self._jobs.call(JobServiceClient.retry_job, request))
 
     async def list_queues(self) -> Sequence[QueueStats]:
         """Return the queues that were used, by name."""
-        reply = await self._jobs.call(JobServiceClient.list_queues, pb.ListQueuesRequest())
-        return [messages.queue_from_pb(queue) for queue in reply.queues]
+        reply = await self._jobs.call(JobServiceClient.list_queues, list_queues_to_pb())
+        return answers.queues_from_pb(reply)
 
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
         if paused:
-            await self._jobs.call(
-                JobServiceClient.pause_queue, messages.refusing(pb.PauseQueueRequest)(queue=queue)
-            )
+            await self._jobs.call(JobServiceClient.pause_queue, pause_to_pb(queue))
         else:
-            await self._jobs.call(
-                JobServiceClient.resume_queue, messages.refusing(pb.ResumeQueueRequest)(queue=queue)
-            )
+            await self._jobs.call(JobServiceClient.resume_queue, resume_to_pb(queue))
 
     async def list_workers(self) -> Sequence[WorkerSeen]:
-        """Return the workers that were heard of lately."""
-        reply = await self._jobs.call(JobServiceClient.list_workers, pb.ListWorkersRequest())
-        return [messages.worker_from_pb(worker) for worker in reply.workers]
+        """Return the workers that called the server lately."""
+        reply = await self._jobs.call(JobServiceClient.list_workers, list_workers_to_pb())
+        return answers.workers_from_pb(reply)
 
     async def list_dead_letters(self, queue: str, *, max_messages: int = 0) -> DeadLetterPage:
-        """Look at messages that nobody could do anything with; FailedPrecondition where there are no such."""
-        request = dead_letter_messages.list_to_pb(queue, max_messages)
+        """Look at dead letters; FailedPrecondition where the store has no dead-letter queues."""
+        request = dead_letters.list_to_pb(queue=queue, max_messages=max_messages)
         reply = await self._admin.call(AdminServiceClient.list_dead_letters, request)
-        return dead_letter_messages.page_from_pb(reply)
+        return dead_letters.page_from_pb(reply)
 
     async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
-        """Send such messages back to their queue."""
-        request = dead_letter_messages.redrive_to_pb(redrive)
+        """Send dead letters back to their queue."""
+        request = dead_letters.redrive_to_pb(redrive)
         reply = await self._admin.call(AdminServiceClient.redrive_dead_letters, request)
-        return dead_letter_messages.redriven_from_pb(reply)
+        return dead_letters.redriven_from_pb(reply)
 
     async def purge_dead_letters(
         self, queue: str, *, max_messages: int = 0, dry_run: bool = False
     ) -> Sequence[DeadLetter]:
-        """Delete such messages."""
-        request = dead_letter_messages.purge_to_pb(queue, max_messages, dry_run=dry_run)
+        """Delete dead letters."""
+        request = dead_letters.purge_to_pb(queue=queue, max_messages=max_messages, dry_run=dry_run)
         reply = await self._admin.call(AdminServiceClient.purge_dead_letters, request)
-        return dead_letter_messages.letters_from_pb(reply.purged)
+        return dead_letters.purged_from_pb(reply)
 
     async def publish_events(self, task_token: str, events: Sequence[Event]) -> Published:
         """Append events of the attempt that the token holds. May be repeated."""
-        request = messages.publish_to_pb(task_token, events)
+        request = publish_to_pb(task_token, events)
         reply = await self._events.call(JobEventsServiceClient.publish_job_event_batch, request)
-        return messages.published_from_pb(reply)
+        return answers.published_from_pb(reply)
 
     async def stream_events(self, request: StreamRequest) -> AsyncGenerator[Event, None]:
         """Yield single events: what is stored, then what comes, until the job ends.
@@ -235,28 +242,27 @@ class WireClient:
                     yield event
 
     def _watch(self, request: StreamRequest, options: MonitorOptions) -> AsyncGenerator[list[Event], None]:
-        return Monitor(self._events, self.get_job, request, options).batches()
+        method = JobEventsServiceClient.stream_job_event_batches
+        return Monitor(self._events, method, self.get_job, request, options).batches()
 
     async def _enqueue_one(self, message: pb.EnqueueJobRequest) -> Enqueued:
-        return messages.enqueued_from_pb(await self._jobs.call(JobServiceClient.enqueue_job, message))
+        return answers.enqueued_from_pb(await self._jobs.call(JobServiceClient.enqueue_job, message))
 
     async def _enqueue_many(
         self, entries: Sequence[pb.EnqueueJobRequest]
     ) -> Sequence[Enqueued | AirunnerError]:
-        request = pb.EnqueueJobsRequest(jobs=entries)
-        reply = await self._jobs.call(JobServiceClient.enqueue_jobs, request)
-        return [messages.enqueue_outcome(outcome) for outcome in reply.outcomes]
+        request = enqueue_batch_to_pb(entries)
+        return answers.enqueue_outcomes_from_pb(await self._jobs.call(JobServiceClient.enqueue_jobs, request))
 
     async def _complete_one(self, message: pb.CompleteJobRequest) -> JobState:
-        reply = await self._jobs.call(JobServiceClient.complete_job, message)
-        return messages.state_from_pb(reply.state)
+        return answers.state_from_pb(await self._jobs.call(JobServiceClient.complete_job, message))
 
     async def _complete_many(
         self, entries: Sequence[pb.CompleteJobRequest]
     ) -> Sequence[JobState | AirunnerError]:
-        request = pb.CompleteJobsRequest(completions=entries)
+        request = complete_batch_to_pb(entries)
         reply = await self._jobs.call(JobServiceClient.complete_jobs, request)
-        return [messages.complete_outcome(outcome) for outcome in reply.outcomes]
+        return answers.complete_outcomes_from_pb(reply)
 
     async def _hand_back(self, reply: pb.DequeueJobsResponse) -> None:
         """Give back jobs that came too late; what cannot be given back lapses."""

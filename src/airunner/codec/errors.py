@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-
-import structlog
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from protobuf.wkt import Any as AnyMessage
 
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.domain import errors
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-
-    from connectrpc.request import RequestContext
-
-    Context = RequestContext[Any, Any]
-
-REQ = TypeVar("REQ")
-RES = TypeVar("RES")
-_log = structlog.get_logger("airunner.rpc")
 
 _CODES: dict[type[errors.AirunnerError], Code] = {
     errors.InvalidArgument: Code.INVALID_ARGUMENT,
@@ -75,8 +60,8 @@ def from_connect(error: ConnectError) -> errors.AirunnerError:
     if error.code is Code.OUT_OF_RANGE:
         for detail in error.details:
             if detail.type_name == pb.SequenceMismatch.DESCRIPTOR.full_name:
-                said = pb.SequenceMismatch.FromString(detail.message_bytes)
-                return _mismatch(said.expected_sequence, error.message)
+                mismatch = pb.SequenceMismatch.FromString(detail.message_bytes)
+                return _mismatch(mismatch.expected_sequence, error.message)
     if error.code is Code.RESOURCE_EXHAUSTED and error.message.startswith(_TOO_LARGE):
         return errors.MessageTooLarge(error.message)
     return _ERRORS.get(error.code, errors.InternalError)(error.message)
@@ -102,51 +87,8 @@ def to_http(error: errors.AirunnerError) -> tuple[int, dict[str, str]]:
 
 
 def is_cancellation(error: ConnectError) -> bool:
-    """Tell whether an error of the library stands for a cancelled task."""
+    """Return whether an error of the library stands for a cancelled task."""
     return error.code is Code.CANCELED
-
-
-class ErrorInterceptor:
-    """Lets our errors out with their codes, and nothing else: no traceback, path or SQL reaches a client."""
-
-    async def intercept_unary(
-        self, call_next: Callable[[REQ, Context], Awaitable[RES]], request: REQ, ctx: Context
-    ) -> RES:
-        """Map the errors of a unary call."""
-        with _outward(ctx):
-            return await call_next(request, ctx)
-
-    async def intercept_client_stream(
-        self,
-        call_next: Callable[[AsyncIterator[REQ], Context], Awaitable[RES]],
-        request: AsyncIterator[REQ],
-        ctx: Context,
-    ) -> RES:
-        """Map the errors of a client stream."""
-        with _outward(ctx):
-            return await call_next(request, ctx)
-
-    async def intercept_server_stream(
-        self, call_next: Callable[[REQ, Context], AsyncIterator[RES]], request: REQ, ctx: Context
-    ) -> AsyncIterator[RES]:
-        """Map the errors of a server stream; what its handler holds is let go as soon as it ends."""
-        with _outward(ctx):
-            async with aclosing(cast("AsyncGenerator[RES, None]", call_next(request, ctx))) as stream:
-                async for message in stream:
-                    yield message
-
-
-@contextmanager
-def _outward(ctx: Context) -> Iterator[None]:
-    try:
-        yield
-    except ConnectError:
-        raise
-    except errors.AirunnerError as error:
-        raise to_connect(error) from None
-    except Exception as error:  # noqa: BLE001  whatever it is, the caller only learns that it happened
-        _log.error("rpc.failed", method=ctx.method.name, exc_info=error)
-        raise to_connect(errors.InternalError()) from None
 
 
 def _mismatch(expected: int, message: str) -> errors.SequenceMismatch:

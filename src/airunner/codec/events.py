@@ -13,9 +13,9 @@ from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError
 
 from airunner.codec import packing
+from airunner.codec.enums import enum_from_pb, to_wire
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import duration_millis, instant, set_duration, set_instant
-from airunner.codec.jobs import enum_from_pb, to_wire
 from airunner.domain import limits
 from airunner.domain.batching import DEFAULT_PLAYBACK_MS
 from airunner.domain.errors import InvalidArgument, NonMonotonicSequence
@@ -152,10 +152,10 @@ def _kind(message: pb.JobEvent) -> EventType:
     field = message.WhichOneof("event_data")
     if field is None:
         raise InvalidArgument(f"event {message.sequence} has no event_data")
-    kind, said = _FIELD_TYPES[field], message.event_type
-    if said == pb.EVENT_TYPE_UNSPECIFIED:
+    kind, number = _FIELD_TYPES[field], message.event_type
+    if number == pb.EVENT_TYPE_UNSPECIFIED:
         message.event_type = to_wire(kind)
-    elif said != to_wire(kind):
+    elif number != to_wire(kind):
         raise InvalidArgument(f"event {message.sequence}: event_type does not fit {field}")
     return kind
 
@@ -240,8 +240,8 @@ def _data(message: pb.JobEvent) -> EventData:
             gap = message.gap
             return Gap(first_sequence=gap.first_sequence, last_sequence=gap.last_sequence, reason=gap.reason)
         case "progress":
-            said = message.progress
-            return Progress(done=said.done, total=said.total, message=said.message)
+            progress = message.progress
+            return Progress(done=progress.done, total=progress.total, message=progress.message)
     raise InvalidArgument("the event has no event_data")
 
 
@@ -281,8 +281,8 @@ def _set_data(message: pb.JobEvent, data: EventData) -> None:
                 data.reason,
             )
         case Progress():
-            said = message.progress
-            said.done, said.total, said.message = data.done, data.total, data.message
+            progress = message.progress
+            progress.done, progress.total, progress.message = data.done, data.total, data.message
 
 
 def _set_batch(message: pb.OutputBatchEvent, batch: OutputBatch) -> None:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
+from airunner.codec.enums import enum_from_pb, to_wire
+from airunner.codec.execution import decode_execution, execution_to_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import instant, set_instant
-from airunner.domain.errors import InvalidArgument
-from airunner.domain.execution import BatchingConfig, ExecutionConfig, ExecutionOverride
+from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome, ProcessType
 from airunner.domain.lifecycle import Lifecycle
-
-if TYPE_CHECKING:
-    from enum import IntEnum
-
-E = TypeVar("E", bound="IntEnum")
 
 
 def encode_params(params: JobParams) -> bytes:
@@ -42,25 +37,6 @@ def decode_result(encoded: bytes) -> JobResult:
     return result_from_pb(pb.JobResult.FromString(encoded))
 
 
-@functools.lru_cache(maxsize=256)
-def encode_execution(execution: ExecutionConfig | ExecutionOverride) -> bytes:
-    """Return the bytes of an execution config, or of what is set of an override."""
-    return execution_to_pb(execution).SerializeToString(deterministic=True)
-
-
-@functools.lru_cache(maxsize=256)
-def decode_execution(encoded: bytes) -> ExecutionConfig:
-    """Return the execution config of stored bytes."""
-    return execution_from_pb(pb.ExecutionConfig.FromString(encoded), ExecutionConfig())
-
-
-def merge_execution(override: bytes, defaults: ExecutionConfig) -> ExecutionConfig:
-    """Return the defaults with what an encoded override says instead, if that is within the limits."""
-    merged = execution_from_pb(pb.ExecutionConfig.FromString(override), defaults)
-    merged.validate()
-    return merged
-
-
 def params_to_pb(params: JobParams) -> pb.JobParams:
     """Return the message of parameters."""
     # Most are unset, and those that are cost nothing.
@@ -75,37 +51,6 @@ def params_from_pb(message: pb.JobParams) -> JobParams:
     for name in given.keys() & _PARAM_KINDS.keys():
         given[name] = _PARAM_KINDS[name](given[name])
     return JobParams(**given)
-
-
-@functools.lru_cache(maxsize=256)
-def execution_to_pb(execution: ExecutionConfig | ExecutionOverride) -> pb.ExecutionConfig:
-    """Return the message of an execution config, or of what is set of an override; it is shared: copy it."""
-    batching = execution.batching
-    return pb.ExecutionConfig(
-        batching=pb.BatchingConfig(
-            flush_interval_seconds=batching.flush_interval_seconds,
-            max_batch_size=batching.max_batch_size,
-            max_batch_bytes=batching.max_batch_bytes,
-            playback_interval_millis=batching.playback_interval_millis,
-            adaptive=batching.adaptive,
-        ),
-        heartbeat_interval_seconds=execution.heartbeat_interval_seconds,
-    )
-
-
-def execution_from_pb(message: pb.ExecutionConfig, defaults: ExecutionConfig) -> ExecutionConfig:
-    """Return the execution config of a message, with the defaults where it says nothing."""
-    given, default = message.batching, defaults.batching
-    return ExecutionConfig(
-        batching=BatchingConfig(
-            flush_interval_seconds=given.flush_interval_seconds or default.flush_interval_seconds,
-            max_batch_size=given.max_batch_size or default.max_batch_size,
-            max_batch_bytes=given.max_batch_bytes or default.max_batch_bytes,
-            playback_interval_millis=given.playback_interval_millis or default.playback_interval_millis,
-            adaptive=given.adaptive if given.HasField("adaptive") else default.adaptive,
-        ),
-        heartbeat_interval_seconds=message.heartbeat_interval_seconds or defaults.heartbeat_interval_seconds,
-    )
 
 
 def result_to_pb(result: JobResult, job_id: str = "") -> pb.JobResult:
@@ -128,10 +73,10 @@ def result_to_pb(result: JobResult, job_id: str = "") -> pb.JobResult:
 def result_from_pb(message: pb.JobResult) -> JobResult:
     """Return the result of a message; without an outcome, success tells it."""
     success = message.success
-    said = message.outcome or (Outcome.SUCCESS if success else Outcome.FAILURE)
+    number = message.outcome or (Outcome.SUCCESS if success else Outcome.FAILURE)
     return JobResult(
         success=success,
-        outcome=_OUTCOMES.get(said) or enum_from_pb(Outcome, said, "outcome"),
+        outcome=_OUTCOMES.get(number) or enum_from_pb(Outcome, number, "outcome"),
         exit_code=message.exit_code,
         error_message=message.error_message,
         started_at=instant(message.started_at, "started_at"),
@@ -154,7 +99,7 @@ def read_result(message: pb.JobResult) -> tuple[JobResult, bytes]:
 
 def job_to_pb(job: Job) -> pb.Job:
     """Return the message of a job."""
-    message = pb.Job(job_params_url=job.params_url, result_url=job.result_url, abridged=job.abridged)
+    message = pb.Job()
     JobWriter().write(message, job)
     return message
 
@@ -181,6 +126,9 @@ class JobWriter:
             message.retried_from = job.retried_from
         if job.life.result is not None:
             message.result.CopyFrom(result_to_pb(job.life.result, job.job_id))
+        if job.params_url or job.result_url or job.abridged:
+            message.job_params_url, message.result_url = job.params_url, job.result_url
+            message.abridged = job.abridged
 
 
 def job_from_pb(message: pb.Job) -> Job:
@@ -191,8 +139,7 @@ def job_from_pb(message: pb.Job) -> Job:
         job_id=message.job_id,
         queue=message.queue,
         params=params_from_pb(message.job_params),
-        # Most jobs have the same: to look it up costs less than to build it.
-        execution=decode_execution(message.execution_config.SerializeToString()),
+        execution=_execution_of(message),
         created_at=instant(message.created_at, "created_at"),
         request_id=message.request_id,
         principal="",
@@ -228,40 +175,31 @@ class JobReader:
 
     def read(self, message: pb.Job) -> Job:
         """Return the job of a message, which is used up."""
-        job_id, request_id, asked = message.job_id, message.request_id, message.job_params.SerializeToString()
-        params = self._params.get(asked)
+        job_id, request_id = message.job_id, message.request_id
+        encoded_params = message.job_params.SerializeToString()
+        params = self._params.get(encoded_params)
         if params is None:
-            params = self._params[asked] = params_from_pb(message.job_params)
-        for own in ("job_id", "request_id", "job_params"):
-            message.ClearField(own)
+            params = self._params[encoded_params] = params_from_pb(message.job_params)
+        for field in ("job_id", "request_id", "job_params"):
+            message.ClearField(field)
         rest = message.SerializeToString()
-        alike = self._known.get(rest)
-        if alike is None:
-            alike = self._known[rest] = job_from_pb(message)
+        shared = self._known.get(rest)
+        if shared is None:
+            shared = self._known[rest] = job_from_pb(message)
         return Job(
             job_id=job_id,
-            queue=alike.queue,
+            queue=shared.queue,
             params=params,
-            execution=alike.execution,
-            created_at=alike.created_at,
+            execution=shared.execution,
+            created_at=shared.created_at,
             request_id=request_id,
             principal="",
-            life=alike.life,
-            retried_from=alike.retried_from,
+            life=shared.life,
+            retried_from=shared.retried_from,
+            params_url=shared.params_url,
+            result_url=shared.result_url,
+            abridged=shared.abridged,
         )
-
-
-def enum_from_pb(kind: type[E], value: int, field: str) -> E:
-    """Return the member of an enum of ours, or refuse the number."""
-    try:
-        return kind(value)
-    except ValueError:
-        raise InvalidArgument(f"{field}: {value} is not a known value") from None
-
-
-def to_wire(member: IntEnum) -> Any:
-    """Return the number of an enum member, as messages take it."""
-    return int(member)
 
 
 def _encode_shared(job: Job) -> bytes:
@@ -287,6 +225,13 @@ def _encode_shared(job: Job) -> bytes:
     return message.SerializeToString()
 
 
+def _execution_of(message: pb.Job) -> ExecutionConfig:
+    if not message.HasField("execution_config"):
+        return _ASSUMED_EXECUTION
+    # Most jobs have the same: to look it up costs less than to build it.
+    return decode_execution(message.execution_config.SerializeToString())
+
+
 def _process_type_from_pb(value: int) -> ProcessType:
     return enum_from_pb(ProcessType, value, "process_type") if value else ProcessType.PIPE
 
@@ -296,8 +241,9 @@ def _process_type_to_pb(process_type: ProcessType) -> Any:
     return pb.PROCESS_TYPE_UNSPECIFIED if process_type is ProcessType.PIPE else pb.PROCESS_TYPE_PTY
 
 
+_ASSUMED_EXECUTION = ExecutionConfig(assumed=True)
 _OUTCOMES = {int(outcome): outcome for outcome in Outcome}
-# The parameters that both sides spell alike, and how those are read that need it.
+# The parameters whose names are the same on both sides, and how those are converted that need it.
 _PLAIN_PARAMS = tuple(
     field.name for field in fields(JobParams) if field.init and field.name != "process_type"
 )

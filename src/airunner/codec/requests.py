@@ -1,44 +1,51 @@
-"""Requests and answers of the client, to and from the messages of the wire."""
+"""Requests to and from the messages of the wire, in pairs: `x_to_pb` and `x_from_pb`.
+
+Those for completions, streams and dead letters are in the modules of these names.
+"""
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar, Unpack
 
-from airunner.codec.errors import from_entry
-from airunner.codec.events import event_to_packed_pb
+from airunner.codec.enums import enum_from_pb, to_wire
+from airunner.codec.events import admit_events, event_to_packed_pb
+from airunner.codec.execution import decode_override, execution_to_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
-from airunner.codec.instants import instant
-from airunner.codec.jobs import (
-    JobReader,
-    enum_from_pb,
-    execution_to_pb,
-    job_from_pb,
-    params_to_pb,
-    result_to_pb,
-    to_wire,
-)
-from airunner.domain.answers import DequeuedJob, Enqueued, HeldJob, JobPage, Published, QueueStats, WorkerSeen
+from airunner.codec.jobs import params_from_pb, params_to_pb
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.job import JobState
+from airunner.domain.limits import DEFAULT_PAGE_SIZE
+from airunner.domain.requests import (
+    DequeueRequest,
+    EnqueueRequest,
+    JobQuery,
+    ReleaseRequest,
+    UpdateRequest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airunner.domain.errors import AirunnerError
-    from airunner.domain.event import Event
-    from airunner.domain.requests import (
-        CompleteRequest,
-        DequeueRequest,
-        EnqueueRequest,
-        JobQuery,
-        ReleaseRequest,
-        StreamRequest,
-        UpdateRequest,
-    )
+    from airunner.domain.event import EncodedEvent, Event
 
 P = ParamSpec("P")
 M = TypeVar("M")
+
+
+class GetArguments(TypedDict):
+    """The arguments of `get_job`."""
+
+    job_id: str
+    wait_seconds: int
+    want_payload_urls: bool
+
+
+class RetryArguments(TypedDict):
+    """The arguments of `retry_job`."""
+
+    job_id: str
+    request_id: str
 
 
 def refusing(build: Callable[P, M]) -> Callable[P, M]:
@@ -67,9 +74,37 @@ def enqueue_to_pb(request: EnqueueRequest) -> pb.EnqueueJobRequest:
     )
 
 
+def enqueue_from_pb(message: pb.EnqueueJobRequest) -> EnqueueRequest:
+    """Return a job to add, with its canonical encodings. The message is used up."""
+    params = message.job_params
+    if params.process_type == pb.PROCESS_TYPE_PIPE:
+        # Saying the default and leaving it out are the same request.
+        params.ClearField("process_type")
+    # Nobody here could tell whether what we do not know of is a secret.
+    params.DiscardUnknownFields()
+    override = b""
+    if message.HasField("execution_config"):
+        override = message.execution_config.SerializeToString(deterministic=True)
+    return EnqueueRequest(
+        request_id=message.request_id,
+        queue=message.queue,
+        params=params_from_pb(params),
+        delay_seconds=message.delay_seconds,
+        max_attempts=message.max_attempts,
+        execution=decode_override(override) if override else None,
+        params_bytes=params.SerializeToString(deterministic=True),
+        execution_bytes=override,
+    )
+
+
+def enqueue_batch_to_pb(entries: Sequence[pb.EnqueueJobRequest]) -> pb.EnqueueJobsRequest:
+    """Return the message of many jobs to add."""
+    return pb.EnqueueJobsRequest(jobs=entries)
+
+
 @refusing
 def dequeue_to_pb(request: DequeueRequest) -> pb.DequeueJobsRequest:
-    """Return the message of a wish for jobs."""
+    """Return the message that asks for jobs to work on."""
     return pb.DequeueJobsRequest(
         queue=request.queue,
         more_queues=request.more_queues,
@@ -78,6 +113,19 @@ def dequeue_to_pb(request: DequeueRequest) -> pb.DequeueJobsRequest:
         wait_seconds=request.wait_seconds,
         worker_id=request.worker_id,
         instance_id=request.instance_id,
+    )
+
+
+def dequeue_from_pb(message: pb.DequeueJobRequest | pb.DequeueJobsRequest) -> DequeueRequest:
+    """Return a request for jobs to work on."""
+    return DequeueRequest(
+        queue=message.queue,
+        more_queues=tuple(message.more_queues),
+        max_jobs=message.max_jobs,
+        visibility_timeout_seconds=message.visibility_timeout_seconds,
+        wait_seconds=message.wait_seconds if message.HasField("wait_seconds") else None,
+        worker_id=message.worker_id,
+        instance_id=message.instance_id,
     )
 
 
@@ -93,35 +141,14 @@ def update_to_pb(request: UpdateRequest) -> pb.UpdateJobRequest:
     )
 
 
-class CompletionWriter:
-    """Writes the completions of one call. Those that share a result and events are alike but for their job.
-
-    They are told apart by identity, so the requests must outlive the writer.
-    """
-
-    def __init__(self) -> None:
-        self._written: dict[tuple[int, int], pb.CompleteJobRequest] = {}
-
-    def write(self, request: CompleteRequest) -> pb.CompleteJobRequest:
-        """Return the message of a completion."""
-        kind = id(request.result), id(request.events)
-        written = self._written.get(kind)
-        if written is None:
-            message = self._written[kind] = _complete_to_pb(request)
-            return message
-        message = pb.CompleteJobRequest()
-        message.CopyFrom(written)
-        message.task_token = request.task_token
-        message.job_result.job_id = request.job_id
-        return message
-
-
-@refusing
-def _complete_to_pb(request: CompleteRequest) -> pb.CompleteJobRequest:
-    return pb.CompleteJobRequest(
-        task_token=request.task_token,
-        job_result=result_to_pb(request.result, request.job_id),
-        events=map(event_to_packed_pb, request.events),
+def update_from_pb(message: pb.UpdateJobRequest) -> UpdateRequest:
+    """Return a heartbeat."""
+    return UpdateRequest(
+        queue=message.queue,
+        task_token=message.task_token,
+        visibility_timeout_seconds=message.visibility_timeout_seconds,
+        wait_seconds=message.wait_seconds,
+        watched=message.watched,
     )
 
 
@@ -137,16 +164,43 @@ def release_to_pb(request: ReleaseRequest) -> pb.ReleaseJobRequest:
     )
 
 
+def release_from_pb(message: pb.ReleaseJobRequest, now: int) -> tuple[ReleaseRequest, list[EncodedEvent]]:
+    """Return an attempt given back, and its last events, checked and encoded; `now` dates those without."""
+    release = ReleaseRequest(
+        task_token=message.task_token,
+        delay_seconds=message.delay_seconds,
+        unstarted=message.unstarted,
+        error=message.error_message,
+    )
+    return release, admit_events(message.events, now)
+
+
 @refusing
 def publish_to_pb(task_token: str, events: Sequence[Event]) -> pb.PublishJobEventBatchRequest:
     """Return the message of events to append."""
     return pb.PublishJobEventBatchRequest(task_token=task_token, events=map(event_to_packed_pb, events))
 
 
+def publish_from_pb(
+    message: pb.PublishJobEventBatchRequest | pb.PublishJobEventsRequest, now: int
+) -> tuple[str, list[EncodedEvent]]:
+    """Return a task token, and the events to append, checked and encoded; `now` dates those without."""
+    return message.task_token, admit_events(message.events, now)
+
+
 @refusing
-def get_to_pb(job_id: str, wait_seconds: int, *, want_payload_urls: bool = False) -> pb.GetJobRequest:
+def get_to_pb(**arguments: Unpack[GetArguments]) -> pb.GetJobRequest:
     """Return the message that asks for a job."""
-    return pb.GetJobRequest(job_id=job_id, wait_seconds=wait_seconds, want_payload_urls=want_payload_urls)
+    return pb.GetJobRequest(**arguments)
+
+
+def get_from_pb(message: pb.GetJobRequest) -> GetArguments:
+    """Return which job is asked for, and how."""
+    return GetArguments(
+        job_id=message.job_id,
+        wait_seconds=message.wait_seconds,
+        want_payload_urls=message.want_payload_urls,
+    )
 
 
 @refusing
@@ -161,97 +215,63 @@ def query_to_pb(query: JobQuery) -> pb.ListJobsRequest:
     )
 
 
+def query_from_pb(message: pb.ListJobsRequest) -> JobQuery:
+    """Return a query; one with both a page and a cursor is refused."""
+    if message.cursor and message.page:
+        raise InvalidArgument("page and cursor exclude each other")
+    return JobQuery(
+        queue=message.queue,
+        state=enum_from_pb(JobState, message.state, "state") if message.state else None,
+        page=message.page or 1,
+        page_size=message.page_size or DEFAULT_PAGE_SIZE,
+        cursor=message.cursor,
+    )
+
+
 @refusing
-def stream_to_pb(request: StreamRequest) -> pb.StreamJobEventBatchesRequest:
-    """Return the message that asks for stored batches."""
-    return pb.StreamJobEventBatchesRequest(
-        job_id=request.job_id,
-        from_sequence=request.from_sequence,
-        from_timestamp=request.from_timestamp,
-        event_filter=map(to_wire, sorted(request.event_filter)),
-        attempt=request.attempt,
-        cursor=request.cursor,
-        no_follow=not request.follow,
-        accept_encodings=[pb.BATCH_ENCODING_ZSTD],
-    )
+def cancel_to_pb(job_id: str) -> pb.CancelJobRequest:
+    """Return the message that cancels a job."""
+    return pb.CancelJobRequest(job_id=job_id)
 
 
-def enqueued_from_pb(message: pb.EnqueueJobResponse) -> Enqueued:
-    """Return the job that an enqueue made."""
-    return Enqueued(
-        job_id=message.job_id,
-        created_at=instant(message.created_at, "created_at"),
-        state=state_from_pb(message.state),
-    )
+def cancel_from_pb(message: pb.CancelJobRequest) -> str:
+    """Return the job to cancel."""
+    return message.job_id
 
 
-def enqueue_outcome(message: pb.EnqueueJobOutcome) -> Enqueued | AirunnerError:
-    """Return what became of one entry of a batch."""
-    return from_entry(message.error) if message.HasField("error") else enqueued_from_pb(message.job)
+@refusing
+def retry_to_pb(**arguments: Unpack[RetryArguments]) -> pb.RetryJobRequest:
+    """Return the message that asks for a copy of a job."""
+    return pb.RetryJobRequest(**arguments)
 
 
-def complete_outcome(message: pb.CompleteJobOutcome) -> JobState | AirunnerError:
-    """Return what became of one entry of a batch."""
-    if message.HasField("error"):
-        return from_entry(message.error)
-    return state_from_pb(message.completed.state)
+def retry_from_pb(message: pb.RetryJobRequest) -> RetryArguments:
+    """Return the job to copy, and the id of the request."""
+    return RetryArguments(job_id=message.job_id, request_id=message.request_id)
 
 
-def dequeued_from_pb(reply: pb.DequeueJobsResponse) -> list[DequeuedJob]:
-    """Return jobs in a worker's hands. The reply is used up."""
-    reader = JobReader()
-    return [DequeuedJob(job=reader.read(held.job), task_token=held.task_token) for held in reply.jobs]
+@refusing
+def pause_to_pb(queue: str) -> pb.PauseQueueRequest:
+    """Return the message that pauses a queue."""
+    return pb.PauseQueueRequest(queue=queue)
 
 
-def held_from_pb(message: pb.UpdateJobResponse) -> HeldJob:
-    """Return what a holder is told."""
-    return HeldJob(
-        cancel_requested=message.cancel_requested,
-        watched=message.watched,
-        visible_until=instant(message.visible_until, "visible_until"),
-    )
+@refusing
+def resume_to_pb(queue: str) -> pb.ResumeQueueRequest:
+    """Return the message that resumes a queue."""
+    return pb.ResumeQueueRequest(queue=queue)
 
 
-def published_from_pb(message: pb.PublishJobEventBatchResponse) -> Published:
-    """Return what a publisher is told."""
-    return Published(
-        next_sequence=message.next_sequence,
-        cancel_requested=message.cancel_requested,
-        watched=message.watched,
-    )
+def queue_from_pb(message: pb.PauseQueueRequest | pb.ResumeQueueRequest) -> str:
+    """Return the queue to pause or to resume."""
+    return message.queue
 
 
-def page_from_pb(message: pb.ListJobsResponse) -> JobPage:
-    """Return a page of jobs."""
-    return JobPage(
-        jobs=list(map(job_from_pb, message.jobs)),
-        last_page=message.last_page,
-        next_cursor=message.next_cursor,
-    )
+def list_queues_to_pb() -> pb.ListQueuesRequest:
+    """Return the message that asks for the queues."""
+    return pb.ListQueuesRequest()
 
 
-def queue_from_pb(message: pb.Queue) -> QueueStats:
-    """Return a queue that has been used."""
-    return QueueStats(
-        name=message.name,
-        paused=message.paused,
-        scheduled=message.scheduled,
-        running=message.running,
-        oldest_scheduled_at=instant(message.oldest_scheduled_at, "oldest_scheduled_at"),
-    )
-
-
-def worker_from_pb(message: pb.Worker) -> WorkerSeen:
-    """Return a worker that was heard of."""
-    return WorkerSeen(
-        worker_id=message.worker_id,
-        instance_id=message.instance_id,
-        queues=tuple(message.queues),
-        last_seen_at=instant(message.last_seen_at, "last_seen_at"),
-        job_ids=tuple(message.job_ids),
-    )
-
-
-def state_from_pb(value: int) -> JobState:
-    """Return the state of a number."""
-    return enum_from_pb(JobState, value, "state")
+def list_workers_to_pb() -> pb.ListWorkersRequest:
+    """Return the message that asks for the workers."""
+    return pb.ListWorkersRequest()

@@ -1,4 +1,4 @@
-"""What is said when the configuration is wrong: the key, the rule and where the value came from."""
+"""The text of a wrong configuration: the key, the rule and where the value came from."""
 
 from __future__ import annotations
 

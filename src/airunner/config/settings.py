@@ -37,15 +37,15 @@ MAX_LISTING_SHARDS = 64
 
 
 class StoreType(StrEnum):
-    """The kinds of store; `aws` is another word for `sqs`."""
+    """The kinds of store; `sqs`, the name that `aws` once had, is still understood."""
 
     MEMORY = "memory"
     SQLITE = "sqlite"
-    SQS = "sqs"
+    AWS = "aws"
 
     @classmethod
     def _missing_(cls, value: object) -> StoreType | None:
-        return cls.SQS if value == "aws" else None
+        return cls.AWS if value == "sqs" else None
 
 
 class ServiceName(StrEnum):
@@ -122,7 +122,7 @@ class S3Settings(Section):
 
 
 class StoreSettings(Section):
-    """Where jobs and events are kept, how many and how long. The sections below are for type `sqs`."""
+    """Where jobs and events are kept, how many and how long. The sections below are for type `aws`."""
 
     type: StoreType = StoreType.SQLITE
     max_queued_jobs_per_queue: WholeNumber = Field(default=0, ge=0)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def abridged(job: Job) -> Job:
-    """Return a job without its large parts, which it then says; one that has none is returned as it is."""
+    """Return a job without its large parts and marked as abridged; a small job is returned unchanged."""
     params, life = _params(job.params), _life(job.life)
     if params is job.params and life is job.life:
         return job
@@ -21,7 +21,7 @@ def abridged(job: Job) -> Job:
 
 
 def _params(params: JobParams) -> JobParams:
-    """Keep what is to be done, but not with what."""
+    """Keep what to run, and drop its arguments, environment and payload where they are large."""
     named = (*params.environment.items(), *params.metadata.items())
     texts = (params.command, *params.args, params.payload_json, params.working_directory, params.owner)
     if sum(map(len, texts)) + sum(len(name) + len(value) for name, value in named) <= MAX_LISTED_TEXT:

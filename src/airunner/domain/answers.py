@@ -1,4 +1,4 @@
-"""What a caller of airunner is told."""
+"""What airunner answers to its callers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_REDRIVES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enqueued:
-    """The job that an enqueue made, now or earlier."""
+    """The job that an enqueue created, or had created earlier for the same request id."""
 
     job_id: str
     created_at: int
@@ -28,7 +28,7 @@ class Enqueued:
 
 @record
 class DequeuedJob:
-    """A job in a worker's hands, and the token that proves it."""
+    """A claimed job, and the task token that proves who holds it."""
 
     job: Job
     task_token: str
@@ -36,7 +36,7 @@ class DequeuedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldJob:
-    """What a holder is told about its job."""
+    """The answer to a heartbeat."""
 
     cancel_requested: bool
     watched: bool
@@ -45,7 +45,7 @@ class HeldJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What a publisher is told."""
+    """The answer to a publish."""
 
     next_sequence: int
     cancel_requested: bool
@@ -75,7 +75,7 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSeen:
-    """A worker that was heard of lately."""
+    """A worker that called this server lately."""
 
     worker_id: str
     instance_id: str
@@ -86,14 +86,14 @@ class WorkerSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadLinks:
-    """Where payloads of a job can be read by anybody for a while; empty for one that is not kept apart."""
+    """Addresses of payloads that anybody can download for a while; empty for a payload without one."""
 
     params_url: str = ""
     result_url: str = ""
 
 
 class DeadLetterReason(IntEnum):
-    """What a message is about, as the store sees it now; the values are those of the contract."""
+    """Why a message is a dead letter, by the state of its job now. The values are those of the contract."""
 
     UNREADABLE = 1
     JOB_NOT_FOUND = 2
@@ -103,7 +103,7 @@ class DeadLetterReason(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """One such message. `body` is its begin; `body_cut` says that there is more."""
+    """One dead letter. `body` holds its first characters; `body_cut` says that there are more."""
 
     message_id: str
     reason: DeadLetterReason
@@ -121,7 +121,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterPage:
-    """Messages that were looked at, and how many there are in all, about."""
+    """Dead letters of one look, and the approximate number of all of them."""
 
     letters: Sequence[DeadLetter]
     approximate_total: int
@@ -129,7 +129,7 @@ class DeadLetterPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redriven:
-    """What became of the messages that were looked at."""
+    """Dead letters that were sent back, and those that were left."""
 
     redriven: Sequence[DeadLetter]
     left: Sequence[DeadLetter]
@@ -137,7 +137,7 @@ class Redriven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageCounts:
-    """How many messages of a queue can be received, were received, are not due, are dead; all about."""
+    """Approximate numbers of messages of one queue: visible, in flight, delayed, dead."""
 
     queue: str
     visible: int

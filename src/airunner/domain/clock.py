@@ -51,7 +51,7 @@ class SystemClock:
 
 
 async def wait_until(clock: Clock, when: int, future: asyncio.Future[Any]) -> bool:
-    """Wait for `future`, at most until `when`; tell whether it is done. The future is left as it is."""
+    """Wait for `future`, at most until `when`; return whether it is done. The future is left as it is."""
     alarm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     timer = clock.call_at(when, lambda: alarm.set_result(None))
     try:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 
 class AirunnerError(Exception):
-    """The job platform could not do what was asked."""
+    """The base of all errors of airunner."""
 
     @property
     def text(self) -> str:
@@ -103,7 +103,7 @@ class InternalError(AirunnerError):
 
 
 class PermanentFailure(Exception):
-    """A handler's verdict that trying again is useless."""
+    """Raised by a handler to say that trying again is useless."""
 
     def __init__(self, code: str, message: str = "") -> None:
         super().__init__(message or code)
@@ -112,3 +112,10 @@ class PermanentFailure(Exception):
 
 class VisibilityLost(Exception):
     """Somebody else holds the delivery now; whatever was done for it must be forgotten."""
+
+
+def error_text(error: BaseException) -> str:
+    """Return what a log says of an error: our own by their sentence, others by their class and message."""
+    if isinstance(error, AirunnerError):
+        return error.text
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.record import record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airunner.domain.requests import StreamRequest
 
 _CURSOR = re.compile(r"([0-9a-f]{1,8})-([0-9a-f]{1,10})")
 
@@ -124,28 +129,32 @@ class Event:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place in the events of a job: after this sequence of this attempt."""
+    """A position in the events of a job: after this sequence of this attempt."""
 
     attempt: int
     sequence: int
 
     @property
     def cursor(self) -> str:
-        """The place as a text that is opaque to clients."""
+        """The position as a text that is opaque to clients."""
         return f"{self.attempt:x}-{self.sequence:x}"
 
     @classmethod
     def from_cursor(cls, cursor: str) -> Position:
-        """Return the place of a cursor."""
+        """Return the position of a cursor."""
         match = _CURSOR.fullmatch(cursor)
         if match is None:
             raise InvalidArgument("cursor is not one of ours")
         return cls(int(match[1], 16), int(match[2], 16))
 
 
+BEGINNING: Final = Position(0, 0)
+"""The position before the first event of a job."""
+
+
 @record
 class EncodedEvent:
-    """An event as stores keep it: its place and time beside an opaque payload."""
+    """An event as stores keep it: its position and time beside an opaque payload."""
 
     first_sequence: int
     last_sequence: int
@@ -154,6 +163,11 @@ class EncodedEvent:
     event_type: EventType
     payload: bytes
     attempt: int = 0
+
+    @property
+    def position(self) -> Position:
+        """The position after the event."""
+        return Position(self.attempt, self.last_sequence)
 
     def of_attempt(self, attempt: int) -> EncodedEvent:
         """Return the event as one of an attempt."""
@@ -166,6 +180,44 @@ class EncodedEvent:
             self.payload,
             attempt,
         )
+
+
+def start_position(request: StreamRequest, current_attempt: int) -> Position:
+    """Return the position after which the events of a valid request begin.
+
+    `current_attempt` is that of the job, 0 before the first; it counts only where the request has a
+    `from_sequence` and no attempt.
+    """
+    start = Position.from_cursor(request.cursor) if request.cursor else BEGINNING
+    if not request.attempt and not request.from_sequence:
+        return start
+    attempt = request.attempt or max(1, current_attempt)
+    return max(start, Position(attempt, max(0, request.from_sequence - 1)))
+
+
+class StreamProgress:
+    """How far a stream has come, and which single events of the next stored event it consists of."""
+
+    def __init__(self, start: Position, from_timestamp: int = 0) -> None:
+        self.position = start
+        self.last_timestamp = 0
+        """That of the last event that was looked at; events without one are not dated before it."""
+        self._from_timestamp = from_timestamp
+
+    def take(self, stored: EncodedEvent, events: Iterable[Event]) -> list[Event]:
+        """Return the wanted ones of the single events that `stored` holds, with their cursors.
+
+        Wanted is what comes after the position and is not too old. Stored events must come in their order;
+        one that came before has nothing that is wanted.
+        """
+        wanted = []
+        for event in events:
+            self.last_timestamp = max(self.last_timestamp, event.timestamp)
+            position = Position(stored.attempt, event.last_sequence)
+            if position > self.position and event.timestamp >= self._from_timestamp:
+                wanted.append(replace(event, cursor=position.cursor))
+        self.position = max(self.position, stored.position)
+        return wanted
 
 
 _TYPES: dict[type, EventType] = {

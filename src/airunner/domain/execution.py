@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from airunner.domain import limits
 
@@ -31,6 +31,8 @@ class ExecutionConfig:
 
     batching: BatchingConfig = BatchingConfig()
     heartbeat_interval_seconds: int = 30
+    assumed: bool = field(default=False, compare=False)
+    """Set when a job is read from a server that sent none: these are the defaults of this program."""
 
     def validate(self) -> None:
         """Refuse values beyond the limits of the contract."""

@@ -27,7 +27,7 @@ SECRET_MASK = "********"  # noqa: S105  the mask shown in place of a secret
 
 
 class JobState(IntEnum):
-    """Where a job is in its life.
+    """The state of a job.
 
     SCHEDULED: waiting in its queue; a dequeue moves it out. RUNNING: an attempt is on its way; its holder
     moves it out, or another dequeue once its visibility lapsed, or maintenance when no try is left.
@@ -47,7 +47,7 @@ class JobState(IntEnum):
 
 
 class Outcome(IntEnum):
-    """How a job came to its end."""
+    """How a job ended."""
 
     SUCCESS = 1
     FAILURE = 2
@@ -107,7 +107,7 @@ class JobParams:
         return bool(self.secret_names) or "@" in self.repository_url
 
     def masked(self) -> JobParams:
-        """Return a copy that is fit for everybody's eyes."""
+        """Return a copy with secret values masked."""
         if not self.may_hold_secrets:
             return self
         secret = frozenset(self.secret_names)
@@ -181,7 +181,7 @@ class JobResult:
 
 @record
 class Job:
-    """One job: what was asked, which never changes, and `life`, which does."""
+    """One job: what was requested, which never changes, and `life`, which does."""
 
     job_id: str
     """A UUIDv7. Minted by the server at enqueue; never changes."""
@@ -216,7 +216,7 @@ class Job:
 
     @property
     def state(self) -> JobState:
-        """Where the job is in its life."""
+        """The state of the job."""
         return self.life.state
 
     @property
@@ -235,7 +235,7 @@ class Job:
 
 
 def mint_job_id(now: int) -> str:
-    """Return a new UUIDv7: its order is that of its making, to the millisecond."""
+    """Return a new UUIDv7. They sort by the time at which they were made, to the millisecond."""
     # 48 bits of time, the version, 12 random bits, the variant, 62 random bits; by hand since it is hot.
     bits = random.getrandbits(74)
     time = f"{now & 0xFFFF_FFFF_FFFF:012x}"

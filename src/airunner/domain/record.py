@@ -1,4 +1,4 @@
-"""Records that are made for every job that passes: frozen to the type checker, cheap at run time."""
+"""Dataclasses that are frozen for the type checker and cheap to create at run time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True)
 def record(cls: type[T]) -> type[T]:
-    """Make a class a slotted dataclass that nobody may change, as mypy sees to.
+    """Make a class a slotted dataclass that mypy treats as frozen.
 
     A dataclass that is frozen at run time pays a call for each field when it is made: five times as much.
     Where that does not matter, freeze it for real. Everything else holds for both: `replace`, equality, hash.

@@ -34,7 +34,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class RepositoryScheme(StrEnum):
-    """How git gets there."""
+    """The protocol of an address."""
 
     HTTPS = "https"
     SSH = "ssh"
@@ -105,7 +105,7 @@ def check_commit(commit: str) -> None:
 
 
 def is_full_commit(commit: str) -> bool:
-    """Tell whether a commit is named in full, in SHA-1 or SHA-256."""
+    """Return whether a commit is named in full, in SHA-1 or SHA-256."""
     return len(commit) in _FULL_COMMIT_LENGTHS
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airunner.domain import limits
 from airunner.domain.answers import DeadLetter, DeadLetterReason
+from airunner.domain.event import Position
 from airunner.domain.record import record
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnqueueRequest:
-    """A job to add. The bytes are the canonical encodings, where the caller has them already."""
+    """A job to add. The bytes are canonical encodings, where the caller has them; they say nothing more."""
 
     request_id: str
     queue: str
@@ -28,13 +29,13 @@ class EnqueueRequest:
     max_attempts: int = 0
     execution: ExecutionConfig | ExecutionOverride | None = None
     """What the job has instead of the server's; what an override does not set stays the server's."""
-    params_bytes: bytes = b""
-    execution_bytes: bytes = b""
+    params_bytes: bytes = field(default=b"", compare=False, repr=False)
+    execution_bytes: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DequeueRequest:
-    """A wish for jobs. Zero means the default; wait_seconds None means the default, 0 not to wait."""
+    """A request for jobs. Zero means the default, but of `wait_seconds`: None is its default, 0 no wait."""
 
     queue: str
     more_queues: Sequence[str] = ()
@@ -67,7 +68,7 @@ class CompleteRequest:
     result: JobResult
     events: Sequence[Event] = ()
     job_id: str = ""
-    result_bytes: bytes = b""
+    result_bytes: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +99,12 @@ class StreamRequest:
     follow: bool = True
 
     def validate(self) -> StreamRequest:
-        """Refuse what is out of range."""
+        """Refuse what is malformed or out of range."""
         limits.check_range(self.from_sequence, "from_sequence", 0, limits.MAX_SEQUENCE)
         limits.check_range(self.from_timestamp, "from_timestamp", 0, limits.MAX_INSTANT)
         limits.check_range(self.attempt, "attempt", 0, 2**31 - 1)
+        if self.cursor:
+            Position.from_cursor(self.cursor)
         return self
 
 
@@ -126,5 +129,5 @@ class Redrive:
     dry_run: bool = False
 
     def wants(self, letter: DeadLetter) -> bool:
-        """Tell whether a message is to be sent back."""
+        """Return whether a message is to be sent back."""
         return not letter.loops and (self.all or letter.reason is DeadLetterReason.JOB_OPEN)

@@ -1,4 +1,4 @@
-"""When to try again: one policy for publishing, redelivery, reconnects and every poller."""
+"""Exponential back-off: one policy and one loop for whatever is tried again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RetryPolicy:
         return full * (1 - self.jitter * share)
 
     def exhausted(self, failures: int) -> bool:
-        """Tell whether no further attempt is allowed after this many failures."""
+        """Return whether no further attempt is allowed after this many failures."""
         return self.attempts is not None and failures >= self.attempts
 
 
@@ -40,15 +40,27 @@ async def retry(
     clock: Clock,
     call: Callable[[], Awaitable[T]],
     *,
-    retryable: Callable[[Exception], bool],
+    retry_if: Callable[[Exception], bool],
+    on_failure: Callable[[Exception, int], None] | None = None,
+    give_up_at: int | None = None,
 ) -> T:
-    """Repeat `call` until it answers, or raise its last error when it fails for good or too often."""
+    """Repeat `call` until it answers, and pause between two calls as the policy says.
+
+    The last error is raised when `retry_if` refuses it, when the policy allows no further attempt, or when
+    the pause would not end before the instant `give_up_at`. Before each pause, and only then, `on_failure` is
+    called with the error and the number of failures so far; what it raises ends the retries.
+    """
     failures = 0
     while True:
         try:
             return await call()
         except Exception as error:
             failures += 1
-            if not retryable(error) or policy.exhausted(failures):
+            if not retry_if(error) or policy.exhausted(failures):
                 raise
-        await clock.sleep(policy.delay(failures))
+            pause = policy.delay(failures)
+            if give_up_at is not None and clock.now() + pause * 1000 >= give_up_at:
+                raise
+            if on_failure:
+                on_failure(error, failures)
+        await clock.sleep(pause)

@@ -1,11 +1,11 @@
-"""Lists divided into portions that are not too large for one call."""
+"""Splitting lists into parts that fit into one call."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 T = TypeVar("T")
 
@@ -25,3 +25,8 @@ def split_by_size(entries: Iterable[T], size: Callable[[T], int], max_size: int)
         divided[-1].append(entry)
         room -= needed
     return divided
+
+
+def split_by_count(entries: Sequence[T], max_count: int) -> list[Sequence[T]]:
+    """Divide entries, in their order, into lists of at most so many; without entries there is no list."""
+    return [entries[start : start + max_count] for start in range(0, len(entries), max_count)]

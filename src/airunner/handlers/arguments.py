@@ -1,4 +1,4 @@
-"""From a job's JSON to what a function wants, and from what it returns to JSON."""
+"""Converting a JSON payload to the arguments of a function, and its return value to JSON."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _SHOWN_PROBLEMS: Final = 5
 
 
 class HandlerError(Exception):
-    """Handlers that cannot be used: a module that fails, a name twice, a function that we cannot call."""
+    """Handlers that cannot be used: a module does not load, a name is there twice, a function is unfit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """How a function is called: which of its parameters is the context, and what the payload becomes."""
+    """How a function is called: the order of payload and context, and the type of the payload."""
 
     order: tuple[str, ...]
     adapter: TypeAdapter[Any] | None
 
     @classmethod
     def of(cls, function: Callable[..., Any], source: str) -> Arguments:
-        """Read the signature of a function; one that we cannot call is refused."""
+        """Read the signature of a function; raise HandlerError if it cannot be called as a handler."""
         try:
             return _read(function)
         except (TypeError, NameError, HandlerError, PydanticSchemaGenerationError) as error:
@@ -48,7 +48,7 @@ class Arguments:
         return "context" in self.order
 
     def bind(self, payload_json: str, context: Context | None) -> list[Any]:
-        """Return the values to call with; a payload that does not fit fails for good."""
+        """Return the values to call with; a payload of another type raises PermanentFailure."""
         if not self.order:
             return []
         payload = self._payload(payload_json or _EMPTY_PAYLOAD) if "payload" in self.order else None
@@ -64,7 +64,7 @@ class Arguments:
 
 
 def result_json(value: object) -> str:
-    """Return what a handler returned as JSON, nothing for None; what has no JSON form fails for good."""
+    """Return a result as JSON, empty for None; PermanentFailure if it has no JSON form or is too large."""
     if value is None:
         return ""
     try:
@@ -100,7 +100,7 @@ def _read(function: Callable[..., Any]) -> Arguments:
 
 
 def _explain(error: ValidationError) -> str:
-    """Say what is wrong with a payload, but not what was in it."""
+    """Describe what is wrong with a payload without repeating its values, which may be secret."""
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     shown = [f"{_path_of(problem['loc'])}{problem['msg']}" for problem in problems[:_SHOWN_PROBLEMS]]
     more = len(problems) - len(shown)

@@ -1,53 +1,51 @@
-"""Running handlers beside the worker's own loop: sync ones in threads, async ones on a loop of their own."""
+"""Calling handlers beside the worker's loop: sync ones in threads, async ones on a loop of their own."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context as Variables
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airunner.handlers.arguments import result_json
 from airunner.handlers.capture import current_output
-from airunner.handlers.context import Context
+from airunner.handlers.context import Context, OutputSink
 from airunner.handlers.loop import HandlerLoop
-from airunner.handlers.loop_callbacks import LoopCallbacks
-from airunner.worker.handlers.output import JobOutput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from airunner.handlers.loop_callbacks import LoopCallbacks
     from airunner.handlers.registry import Handler
-    from airunner.queues.base import Delivery
-    from airunner.worker.attempt import Attempt
+
+K = TypeVar("K")
+S = TypeVar("S", bound=OutputSink)
 
 
-class HandlerCall:
-    """One call of a handler on its way: for a moment by itself, then in the hands of whoever takes it over.
+class HandlerCall(Generic[K, S]):
+    """One call of a handler with a payload.
 
-    Made and settled on the worker's loop, run wherever the handler belongs.
+    `key` is whatever the caller wants to find again when the call has ended. `context` may be None for a
+    handler that takes none (see `Arguments.wants_context`). Made and settled on the worker's loop, run where
+    the handler belongs.
     """
 
     __slots__ = (
-        *("_context", "_done", "_failure", "_handler", "_result", "_stopped", "_task"),
-        *("delivery", "settled", "started_at", "output", "taken_over"),
+        *("_context", "_done", "_failure", "_handler", "_payload_json", "_result", "_stopped", "_task"),
+        *("key", "output", "settled"),
     )
 
     def __init__(
-        self, delivery: Delivery[Attempt], handler: Handler, output: JobOutput, started_at: int
+        self, key: K, handler: Handler, payload_json: str, *, output: S, context: Context | None
     ) -> None:
-        self.delivery = delivery
+        self.key = key
         self.output = output
-        self.started_at = started_at
         self.settled = False
-        self.taken_over = False
-        """Whether somebody waits for its end, and its end is theirs to report."""
+        """Whether the worker's loop knows that the handler has ended."""
         self._handler = handler
-        # Not every handler wants to know.
-        self._context = _context(delivery, output) if handler.arguments.wants_context else None
+        self._payload_json = payload_json
+        self._context = context
         self._stopped = False
         self._done: asyncio.Future[str] | None = None
         self._result = ""
@@ -66,15 +64,15 @@ class HandlerCall:
 
     @property
     def result(self) -> str:
-        """What the handler returned, as JSON."""
+        """What the handler returned, as JSON; empty for None."""
         return self._result
 
     def done(self) -> asyncio.Future[str]:
-        """Return what gets the result, or the error; a new one if the last was cancelled by who waited."""
+        """Return a future of the result or the error; a new one if the last was cancelled."""
         if self._done is None or self._done.cancelled():
             self._done = asyncio.get_running_loop().create_future()
             if self.settled:
-                self._tell(self._done)
+                self._resolve(self._done)
         return self._done
 
     def stop(self) -> None:
@@ -90,13 +88,13 @@ class HandlerCall:
             task.get_loop().call_soon_threadsafe(self._cancel)
 
     def settle(self) -> None:
-        """Take note that the handler is over."""
+        """Take note, on the worker's loop, that the handler has ended."""
         self.settled = True
         if self._done and not self._done.done():
-            self._tell(self._done)
+            self._resolve(self._done)
 
     def run(self) -> None:
-        """Call a sync handler, here and now."""
+        """Call a sync handler, in the current thread."""
         current_output.set(self.output)
         try:
             self._result = result_json(self._handler.function(*self._arguments()))
@@ -124,9 +122,9 @@ class HandlerCall:
             self._task.cancel()
 
     def _arguments(self) -> list[object]:
-        return self._handler.arguments.bind(self.delivery.body.job.params.payload_json, self._context)
+        return self._handler.arguments.bind(self._payload_json, self._context)
 
-    def _tell(self, done: asyncio.Future[str]) -> None:
+    def _resolve(self, done: asyncio.Future[str]) -> None:
         error = self._failure
         if error is None:
             done.set_result(self._result)
@@ -140,30 +138,27 @@ class HandlerEnded(Exception):
     """A handler ended by what is no ordinary error: it was cancelled, or left the interpreter."""
 
 
-class HandlerCalls:
-    """Where handlers run. A thread of its own keeps a handler that blocks from starving any heartbeat.
+C = TypeVar("C", bound=HandlerCall[Any, Any])
 
-    `over` is told which calls have ended, many at once, on the loop that made this.
+
+class HandlerCalls(Generic[C]):
+    """Runs calls of handlers, so many sync ones at once; a handler that blocks delays no heartbeat.
+
+    `on_ended` is called with the calls that have ended, many at once, on the loop of `callbacks`.
     """
 
-    def __init__(self, concurrency: int, over: Callable[[Sequence[HandlerCall]], None]) -> None:
-        self._over = over
-        self._callbacks = LoopCallbacks(asyncio.get_running_loop())
-        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="airunner-handler")
-        self._output_room = threading.Condition()
-        self._ended: deque[HandlerCall] = deque()
-        self._told = False
-        self._handler_loop: HandlerLoop[HandlerCall] | None = None
+    def __init__(
+        self, *, threads: int, callbacks: LoopCallbacks, on_ended: Callable[[Sequence[C]], None]
+    ) -> None:
+        self._on_ended = on_ended
+        self._callbacks = callbacks
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="airunner-handler")
+        self._ended: deque[C] = deque()
+        self._posted = False
+        self._handler_loop: HandlerLoop[C] | None = None
 
-    def begin(
-        self,
-        wanted: Sequence[tuple[Delivery[Attempt], Handler]],
-        now: int,
-        *,
-        on_first_output: Callable[[HandlerCall], None],
-    ) -> list[HandlerCall]:
-        """Call handlers; `on_word` is told which of them speaks while nobody listens."""
-        calls = [self._call(delivery, handler, now, on_first_output) for delivery, handler in wanted]
+    def begin(self, calls: Sequence[C]) -> None:
+        """Run calls soon. Each is reported to `on_ended` once."""
         asynchronous = [call for call in calls if call.is_async]
         if asynchronous:
             if self._handler_loop is None:
@@ -172,7 +167,6 @@ class HandlerCalls:
         for call in calls:
             if not call.is_async:
                 self._threads.submit(Variables().run, self._run_in_thread, call)
-        return calls
 
     def close(self) -> None:
         """Begin no more; threads that still run are left to themselves."""
@@ -180,50 +174,24 @@ class HandlerCalls:
         if self._handler_loop:
             self._handler_loop.close()
 
-    def _call(
-        self,
-        delivery: Delivery[Attempt],
-        handler: Handler,
-        now: int,
-        on_first_output: Callable[[HandlerCall], None],
-    ) -> HandlerCall:
-        output = JobOutput(self._callbacks, self._output_room)
-        call = HandlerCall(delivery, handler, output, now)
-        output.on_first_output = lambda: on_first_output(call)
-        return call
-
-    def _run_in_thread(self, call: HandlerCall) -> None:
+    def _run_in_thread(self, call: C) -> None:
         call.run()
         self._end(call)
 
-    def _end(self, call: HandlerCall) -> None:
-        """Pass on that a call is over, from any thread; those that end meanwhile go with it."""
+    def _end(self, call: C) -> None:
+        """Post that a call has ended, from any thread; those that end meanwhile go with it."""
         self._ended.append(call)
-        if not self._told:
-            self._told = True
+        if not self._posted:
+            self._posted = True
             self._callbacks.post(self._settle)
 
     def _settle(self) -> None:
-        # Before anything is taken: what ends from here on is told anew.
-        self._told = False
+        # Before anything is taken: what ends from here on is posted anew.
+        self._posted = False
         calls = [self._ended.popleft() for _ in range(len(self._ended))]
         for call in calls:
             call.settle()
-        self._over(calls)
-
-
-def _context(delivery: Delivery[Attempt], output: JobOutput) -> Context:
-    job = delivery.body.job
-    return Context(
-        job_id=job.job_id,
-        queue=job.queue,
-        attempt=job.attempt,
-        # Jobs that are alike may share theirs.
-        environment=MappingProxyType(job.params.environment),
-        metadata=MappingProxyType(job.params.metadata),
-        owner=job.params.owner,
-        output=output,
-    )
+        self._on_ended(calls)
 
 
 def _ended_by(error: BaseException) -> HandlerEnded:

@@ -1,8 +1,8 @@
-"""What handlers print and log, each to its own job, however many run at once.
+"""Routing what handlers print and log, each to its own output, however many run at once.
 
-The streams of the process are replaced by ones that look up, for every write, whose it is: a context
-variable follows a handler through its calls, its tasks and `asyncio.to_thread`. A bare thread that a handler
-starts has no job; what it prints goes where it went before.
+The streams of the process are replaced by ones that look up the output of the current handler for every
+write: a context variable follows a handler through its calls, its tasks and `asyncio.to_thread`. A bare
+thread that a handler starts has no output of its own; what it prints goes to the original stream.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from airunner.handlers.context import OutputSink
 
-current_output: ContextVar[OutputSink | None] = ContextVar("current_voice", default=None)
-"""Whose words are being spoken; None outside of handlers."""
+current_output: ContextVar[OutputSink | None] = ContextVar("current_output", default=None)
+"""Takes the output of the current handler; None outside of handlers."""
 
 
 @contextmanager
 def captured() -> Iterator[None]:
-    """Have prints and logs of handlers go to their jobs; one at a time in a process."""
+    """Send what handlers print and log to their outputs; used once at a time in a process."""
     stdout, stderr = sys.stdout, sys.stderr
     out, err = _Stream(stdout, is_stderr=False), _Stream(stderr, is_stderr=True)
     root = logging.getLogger()
@@ -32,7 +32,7 @@ def captured() -> Iterator[None]:
     sys.stdout, sys.stderr = out, err
     root.addHandler(logs)
     if root.level == logging.WARNING:
-        # The default, which would swallow what people log to be seen.
+        # The default level would drop what handlers log for people to read.
         root.setLevel(logging.INFO)
     try:
         yield
@@ -43,7 +43,7 @@ def captured() -> Iterator[None]:
 
 
 class _Stream(TextIOBase):
-    """Writes to the current job, or else to the stream in whose place it is."""
+    """Writes to the output of the current handler, or else to the stream that it replaces."""
 
     encoding = "utf-8"
 
@@ -77,7 +77,7 @@ class _Stream(TextIOBase):
 
 
 class _Logs(logging.Handler):
-    """Writes log records to the standard error of the current job, unless another handler does already."""
+    """Writes log records to the standard error of the current handler, unless another log handler does."""
 
     def __init__(self, stream: _Stream) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class _Logs(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         output = current_output.get()
-        if output is None or any(_writes_to_job(other) for other in logging.getLogger().handlers):
+        if output is None or any(_writes_to_output(other) for other in logging.getLogger().handlers):
             return
         try:
             text = self.format(record) + "\n"
@@ -96,5 +96,5 @@ class _Logs(logging.Handler):
         output.write(text, is_stderr=True)
 
 
-def _writes_to_job(other: logging.Handler) -> bool:
+def _writes_to_output(other: logging.Handler) -> bool:
     return isinstance(other, logging.StreamHandler) and isinstance(other.stream, _Stream)

@@ -1,17 +1,20 @@
-"""What a handler knows of its job, and what it can say beside printing."""
+"""What a handler knows of its job, and what it can do beside printing."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
+
 
 class OutputSink(Protocol):
-    """Where the words of a handler go: the events of its job. Safe to use from any thread."""
+    """Takes the output of one handler. Safe to use from any thread."""
 
     def write(self, text: str, *, is_stderr: bool) -> None:
         """Take output; it shows when its line ends, or with `flush`."""
@@ -20,7 +23,7 @@ class OutputSink(Protocol):
         """Show the unfinished lines too."""
 
     def progress(self, done: int, total: int, message: str) -> None:
-        """Say how far the handler has come."""
+        """Take how far the handler has come."""
 
 
 class StopFlag:
@@ -33,7 +36,7 @@ class StopFlag:
         self._event: threading.Event | None = None
 
     def is_set(self) -> bool:
-        """Tell whether it was raised."""
+        """Return whether it was raised."""
         return self._raised
 
     def set(self) -> None:
@@ -43,7 +46,7 @@ class StopFlag:
             self._event.set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long at most; tell whether it was raised."""
+        """Wait so long at most, and return whether it was raised."""
         event = self._event = self._event or threading.Event()
         # Raised before anybody could see the event.
         return self._raised or event.wait(seconds)
@@ -51,15 +54,20 @@ class StopFlag:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Context:
-    """One attempt at a job, as its handler sees it. Safe to use from any thread."""
+    """One attempt at a job, or one receive of a message, for its handler. Safe to use from any thread."""
 
     job_id: str
+    """The id of the job; of a message, its id."""
     queue: str
+    """The queue that the job or the message was taken from."""
     attempt: int
-    environment: Mapping[str, str]
-    """The variables of the job, secret ones included."""
-    metadata: Mapping[str, str]
+    """The number of this attempt, from 1; of a message, its receive count."""
+    environment: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    """The variables of the job, secret ones included; a message has none."""
+    metadata: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    """What the sender attached to the job or the message."""
     owner: str = ""
+    """Whose job it is, as the one who enqueued it wrote; a message has no owner."""
     output: OutputSink = field(repr=False)
     stopped: StopFlag = field(default_factory=StopFlag, repr=False)
 
@@ -70,11 +78,11 @@ class Context:
 
     def log(self, message: object, **fields: object) -> None:
         """Write a line to the job's output, the fields behind it as key=value."""
-        words = [str(message), *(f"{name}={value}" for name, value in fields.items())]
-        self.output.write(" ".join(words) + "\n", is_stderr=False)
+        parts = [str(message), *(f"{name}={value}" for name, value in fields.items())]
+        self.output.write(" ".join(parts) + "\n", is_stderr=False)
 
     def progress(self, done: int, total: int, message: str = "") -> None:
-        """Say how far the work has come; the newest word replaces one that was not sent yet."""
+        """Report how far the work has come; a newer report replaces one that was not sent yet."""
         if not 0 <= done <= total:
             raise ValueError(f"progress must be between 0 and its total, not {done} of {total}")
         self.output.progress(done, total, message)

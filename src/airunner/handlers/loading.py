@@ -21,7 +21,7 @@ _NAMESPACE: Final = "airunner_handlers"
 
 
 def load_handlers(sources: Sequence[str]) -> Registry:
-    """Return all handlers of the sources; any that cannot be loaded, or a name twice, is a HandlerError.
+    """Return all handlers of the sources; HandlerError if one cannot be loaded or a name is there twice.
 
     A source is a module or package (with everything below it), a Python file, or a folder of them; a file
     whose name begins with an underscore is left out. A module may also just define `handler`, a function,
@@ -116,8 +116,8 @@ def _register_plain(registry: Registry, module: ModuleType, names: object, sourc
 
 
 def _what_went_wrong(error: Exception) -> str:
-    """Return the error and the line of it that is nearest to the reader's own code."""
+    """Return the error and the last line of the user's own code that it passed through."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
-    place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
-    return f"{type(error).__name__}: {error}{place}"
+    theirs = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
+    location = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+    return f"{type(error).__name__}: {error}{location}"

@@ -16,17 +16,17 @@ from airunner.handlers.loop_callbacks import LoopCallbacks
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-# After so many calls a lane lets others have the loop.
+# A shared task ends after so many calls, so that other tasks of the loop have their turn.
 _CALLS_PER_TASK: Final = 100
-# The one variable that every call sets.
-_OWN_VARIABLES: Final = 1
+# Every call sets one variable: `current_output`.
+_VARIABLES_OF_A_CALL: Final = 1
 
 
 class AsyncCall(Protocol):
-    """Something to be awaited once; it raises nothing."""
+    """A call that is run once, and that raises nothing."""
 
     async def run_async(self) -> None:
-        """Do it, in the current task."""
+        """Run it in the current task."""
 
 
 C = TypeVar("C", bound=AsyncCall)
@@ -35,13 +35,15 @@ C = TypeVar("C", bound=AsyncCall)
 class HandlerLoop(Generic[C]):
     """Runs calls at the same time, each as if it had a task of its own.
 
-    Most small handlers never wait, and a task costs more than they do: so a lane, which is one task, runs
-    calls one after the other. As soon as one waits the lane is its own, and the next lane goes on with
-    those behind it; and one that left variables behind is the last of its lane, so that nobody sees them.
+    Most small handlers never wait, and a task costs more than they do: so a shared task runs calls one after
+    the other. As soon as one waits the task is its own, and the next shared task goes on with those behind
+    it. A call that set context variables is the last of its task, so that no other call sees them.
+
+    `on_ended` is called with each call that has ended, in the thread of the loop.
     """
 
-    def __init__(self, over: Callable[[C], None]) -> None:
-        self._over = over
+    def __init__(self, on_ended: Callable[[C], None]) -> None:
+        self._on_ended = on_ended
         self._waiting: deque[C] = deque()
         self._shared_tasks = 0
         self._loop = uvloop.new_event_loop()
@@ -49,7 +51,7 @@ class HandlerLoop(Generic[C]):
         threading.Thread(target=self._run, name="airunner-async-handlers", daemon=True).start()
 
     def begin(self, calls: Iterable[C]) -> None:
-        """Have calls run soon, in their order. From any thread."""
+        """Run calls soon, in their order. From any thread."""
         self._waiting.extend(calls)
         self._callbacks.post(self._open_shared_task)
 
@@ -63,15 +65,15 @@ class HandlerLoop(Generic[C]):
             self._loop.create_task(self._run_shared_task(self._shared_tasks), context=Variables())
 
     async def _run_shared_task(self, number: int) -> None:
-        # When this runs, the lane has come to its end, or one of its calls waits.
+        # When that runs, this task has ended, or one of its calls waits.
         self._loop.call_soon(self._open_shared_task)
         for _ in range(_CALLS_PER_TASK):
             if not self._waiting:
                 return
             call = self._waiting.popleft()
             await call.run_async()
-            self._over(call)
-            if self._shared_tasks != number or len(copy_context()) > _OWN_VARIABLES:
+            self._on_ended(call)
+            if self._shared_tasks != number or len(copy_context()) > _VARIABLES_OF_A_CALL:
                 return
 
     def _run(self) -> None:

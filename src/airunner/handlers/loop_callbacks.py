@@ -1,4 +1,4 @@
-"""From any thread onto an event loop, many at once for one wake-up."""
+"""Running callbacks on an event loop from any thread, many for one wake-up."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class LoopCallbacks:
         self._lock = threading.Lock()
         self._posted: deque[Callable[[], object]] = deque()
         self._woken = False
-        # Not of whoever posts: a handler's words would be mixed with those of the loop's own.
+        # Not those of the thread that posts: logs of the loop would go to the output of a handler.
         self._variables = copy_context()
 
     def post(self, callback: Callable[[], object]) -> None:
-        """Have the callback run soon; a loop that is closed by now runs nothing more."""
+        """Run the callback soon; a loop that is closed by now runs nothing more."""
         with self._lock:
             self._posted.append(callback)
             wake, self._woken = not self._woken, True

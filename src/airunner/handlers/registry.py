@@ -1,4 +1,4 @@
-"""Which function does which job."""
+"""Which function handles which jobs and messages, by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MARK: Final = "__airunner_handles__"
 def handler(*names: str) -> Callable[[F], F]:
     """Mark a function, sync or async, as the handler of jobs with one of these names.
 
-    It is called with the payload and the context, in whichever order its signature says: the parameter that
+    It is called with the payload and the context, in the order of its signature: the parameter that
     is annotated with Context or called `ctx` gets the context, the other one the payload. Names compare
     case-insensitively.
     """
@@ -36,14 +36,14 @@ def handler(*names: str) -> Callable[[F], F]:
 
 def names_of(function: object) -> tuple[str, ...]:
     """Return the names that a function was marked with."""
-    # What has any attribute one asks for, such as a mock, was not marked by us.
+    # A mock has every attribute, but it was not marked.
     marked = getattr(function, _MARK, ()) if callable(function) else ()
     return marked if isinstance(marked, tuple) else ()
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A function that does jobs."""
+    """A registered function."""
 
     name: str
     function: Callable[..., Any]
@@ -68,7 +68,7 @@ class Registry(Mapping[str, Handler]):
         return len(self._handlers)
 
     def add(self, name: str, function: Callable[..., Any], source: str) -> None:
-        """Take a handler; adding the same one again does nothing, another one of that name is refused."""
+        """Register a function; adding it again does nothing, another one of that name is a HandlerError."""
         key = check_handler_name(name).casefold()
         known = self._handlers.get(key)
         if known is None:
@@ -80,5 +80,5 @@ class Registry(Mapping[str, Handler]):
 
 def _is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004  not whether, but what it is
+        getattr(function, "__call__", None)  # noqa: B004  its kind is needed, not whether it is there
     )

@@ -59,7 +59,7 @@ class StackPlan:
 
     def server(self, address: str) -> list[str]:
         """Return the command of one server."""
-        options = ("--listen", address, "--store", "sqs", "--no-auth", "--services", "jobs,events")
+        options = ("--listen", address, "--store", "aws", "--no-auth", "--services", "jobs,events")
         return ["server", *options, *self.shared_options]
 
     def worker(self, urls: Sequence[str]) -> list[str]:

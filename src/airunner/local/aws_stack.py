@@ -1,23 +1,24 @@
-"""`airunner dev --aws`: production in small, on an emulated AWS: two servers and a worker, each a process."""
+"""Production in small, on an emulated AWS: two servers and a worker, each a process."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from airunner.cli.printing import announce, say
 from airunner.domain.errors import FailedPrecondition, Unavailable
 from airunner.local.aws_plan import StackPlan, plan_for
 from airunner.local.children import ChildProcess
+from airunner.local.emulator import EmulatorFailed, EmulatorProcess
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from airunner.local.aws_plan import StackRequest
-    from airunner.local.emulator import EmulatorProcess
 
 _PROVISION_SECONDS: Final = 120
 _HURRIED_SECONDS: Final = 5.0
@@ -27,47 +28,58 @@ _HURRIED_SECONDS: Final = 5.0
 _Ends: TypeAlias = "dict[asyncio.Task[int] | asyncio.Task[None], str]"
 
 
-def dev_on_aws(request: StackRequest) -> None:
-    """Serve and work on the AWS that is asked for, until a signal or the end of what all depends on."""
-    asyncio.run(_Stack(request).run())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackCallbacks:
+    """Who is told what a stack does; called on its event loop, in the order of things."""
+
+    on_ready: Callable[[StackPlan, Mapping[str, int]], None]
+    """Everything runs: the plan, and the process id of each server by its address, in their order."""
+    on_line: Callable[[str], None]
+    """A line that a child wrote to its standard error."""
+    on_server_lost: Callable[[str], None]
+    """A server ended and the rest goes on: a sentence for people."""
 
 
-class _Stack:
+class AwsStack:
     """What was started, in the order in which it must not end.
 
     One server may die: the other one has all that it had. Without a worker, an AWS or any server the rest is
-    ended.
+    ended. An error of a callback ends everything too.
     """
 
-    def __init__(self, request: StackRequest) -> None:
+    def __init__(self, request: StackRequest, callbacks: StackCallbacks) -> None:
         self._request = request
+        self._callbacks = callbacks
         self._children: list[ChildProcess] = []
         self._servers: dict[str, ChildProcess] = {}
-        self._is_asked_to_end = False
+        self._running: asyncio.Task[None] | None = None
+        self._stop_requested = False
 
     async def run(self) -> None:
-        """Run until a signal, which is a good end, or until something that is needed ends."""
-        self._catch_signals()
-        with suppress(asyncio.CancelledError):
+        """Run until `stop`, which is a good end, or raise Unavailable when something that is needed ends."""
+        self._running = asyncio.current_task()
+        if self._stop_requested:
+            return
+        try:
             async with AsyncExitStack() as stack:
                 ends = await self._start(stack)
                 await self._watch(ends)
+        except asyncio.CancelledError:
+            if not self._stop_requested:
+                raise
 
-    def _catch_signals(self) -> None:
-        """Let the first signal end everything in order, and the second at once."""
-        running = asyncio.current_task()
+    def stop(self) -> None:
+        """Begin to end everything in good order, the worker first; may be repeated."""
+        if not self._stop_requested:
+            self._stop_requested = True
+            if self._running:
+                self._running.cancel()
 
-        def stop() -> None:
-            if self._is_asked_to_end or running is None:
-                for child in self._children:
-                    child.kill()
-            else:
-                self._is_asked_to_end = True
-                running.cancel()
-
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop)
+    def kill(self) -> None:
+        """End all children at once, after `stop` or instead of waiting for it."""
+        self.stop()
+        for child in self._children:
+            child.kill()
 
     async def _start(self, stack: AsyncExitStack) -> _Ends:
         """Start everything; the worker is last, and the first to end."""
@@ -82,16 +94,16 @@ class _Stack:
         servers = [await self._server(stack, plan, address) for address in plan.addresses]
         self._servers |= {await server.ready(): server for server in servers}
         worker = await self._child(plan.worker(list(self._servers)), plan, "airunner worker serves")
-        stack.push_async_callback(self._stop, worker, _HURRIED_SECONDS + plan.worker_seconds)
+        stack.push_async_callback(self._end, worker, _HURRIED_SECONDS + plan.worker_seconds)
         await worker.ready()
         ends |= {asyncio.create_task(server.ended()): url for url, server in self._servers.items()}
         ends[asyncio.create_task(worker.ended())] = "worker"
-        _welcome(plan, self._servers)
+        self._callbacks.on_ready(plan, {url: server.pid for url, server in self._servers.items()})
         return ends
 
     async def _server(self, stack: AsyncExitStack, plan: StackPlan, address: str) -> ChildProcess:
         server = await self._child(plan.server(address), plan, "airunner server listening on")
-        stack.push_async_callback(self._stop, server, _HURRIED_SECONDS + plan.server_seconds)
+        stack.push_async_callback(self._end, server, _HURRIED_SECONDS + plan.server_seconds)
         return server
 
     async def _child(self, arguments: list[str], plan: StackPlan, awaited: str) -> ChildProcess:
@@ -101,17 +113,17 @@ class _Stack:
             folder=Path.cwd(),
             awaited=awaited,
             environment=plan.server_environment if is_server else plan.worker_environment,
-            pass_on=announce,
+            pass_on=self._callbacks.on_line,
         )
         self._children.append(child)
         return child
 
-    async def _stop(self, child: ChildProcess, patience_seconds: float) -> None:
+    async def _end(self, child: ChildProcess, grace_seconds: float) -> None:
         # Who ends because something broke does not wait for jobs that cannot be completed any more.
-        await child.stop(patience_seconds if self._is_asked_to_end else _HURRIED_SECONDS)
+        await child.stop(grace_seconds if self._stop_requested else _HURRIED_SECONDS)
 
     async def _watch(self, ends: _Ends) -> None:
-        """Wait for signals; raise Unavailable when something that is needed has ended."""
+        """Wait for `stop`; raise Unavailable when something that is needed has ended."""
         while True:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for name, code in [(ends.pop(task), task.result()) for task in done]:
@@ -119,14 +131,12 @@ class _Stack:
                 if not self._servers or not name.startswith("http"):
                     raise Unavailable(f"the {_noun(name)} ended{_how(code)}, so all else was ended too")
                 left = " and ".join(self._servers)
-                say(f"the {_noun(name)} ended{_how(code)}; {left} goes on with all that it had")
+                sentence = f"the {_noun(name)} ended{_how(code)}; {left} goes on with all that it had"
+                self._callbacks.on_server_lost(sentence)
 
 
 async def _start_emulator(stack: AsyncExitStack) -> EmulatorProcess:
-    from airunner.app import build_emulator
-    from airunner.local.emulator import EmulatorFailed
-
-    emulator = build_emulator()
+    emulator = EmulatorProcess()
     # Registered first: a start that is cancelled leaves nothing behind either.
     stack.callback(emulator.stop)
     try:
@@ -147,14 +157,16 @@ async def _provision(plan: StackPlan) -> None:
         start_new_session=True,
     )
     try:
-        _, said = await asyncio.wait_for(process.communicate(), _PROVISION_SECONDS)
-    except (TimeoutError, asyncio.CancelledError):
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-        raise
+        _, errors = await asyncio.wait_for(process.communicate(), _PROVISION_SECONDS)
+    except TimeoutError:
+        raise Unavailable("queues and tables were not made in time") from None
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
     if process.returncode:
-        text = said.decode(errors="replace").replace("airunner: ", "").strip()
+        text = errors.decode(errors="replace").replace("airunner: ", "").strip()
         raise FailedPrecondition(f"queues and tables could not be made: {text}")
 
 
@@ -168,19 +180,6 @@ async def _end_of(pid: int) -> None:
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
-
-
-def _welcome(plan: StackPlan, servers: dict[str, ChildProcess]) -> None:
-    from airunner.client import DEFAULT_SERVER
-
-    first, second = servers
-    option = "" if first == DEFAULT_SERVER else f" --server {first}"
-    announce(
-        f"airunner dev ready on {first} and {second}, jobs and events in {plan.location}; Ctrl-C ends it"
-    )
-    announce(f"  try: airunner run{option} -- echo hello")
-    announce(f"       airunner list --server {first},{second}")
-    announce(f"       kill -9 {servers[second].pid}    # the second server; whoever named both goes on")
 
 
 def _noun(name: str) -> str:

@@ -35,7 +35,7 @@ class ChildProcess:
         pass_on: Callable[[str], None] | None = None,
     ) -> None:
         self.pid = process.pid
-        self.last_words: deque[str] = deque(maxlen=_KEPT_LINES)
+        self.last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._process = process
         self._name = name
         self._awaited = awaited
@@ -105,13 +105,13 @@ class ChildProcess:
         assert stream is not None  # noqa: S101  it was asked for
         async for line in stream:
             text = line.decode(errors="replace").rstrip("\n")
-            self.last_words.append(text)
+            self.last_lines.append(text)
             if text.startswith(self._awaited) and not self._ready.done():
                 self._ready.set_result(text.removeprefix(self._awaited).strip())
             elif self._pass_on:
                 self._pass_on(text)
         if not self._ready.done():
-            self._ready.set_exception(Unavailable(f"the {self._name} ended: {' / '.join(self.last_words)}"))
+            self._ready.set_exception(Unavailable(f"the {self._name} ended: {' / '.join(self.last_lines)}"))
 
 
 def _die_with_parent() -> None:

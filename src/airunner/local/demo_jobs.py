@@ -1,4 +1,4 @@
-"""The jobs of the demo: what they are, what is seen of them live, and whether it was all as it should be."""
+"""The jobs of `demo`: what they are, what is seen of them live, and whether that is as it must be."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ DEMO_JOBS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class WatchedJob:
     """What a watcher saw of a job, and how the store keeps it."""
 
     job: Job
@@ -77,7 +77,7 @@ class Seen:
     milliseconds: int
 
     def problems(self, expected: DemoJob) -> list[str]:
-        """Name everything that did not come out as it must."""
+        """Return a sentence for everything that is not as it must be."""
         result = self.job.result
         facts = {
             "its state": (self.job.state.name, expected.state.name),
@@ -94,7 +94,7 @@ class Seen:
 
 async def watch(
     client: AsyncClient, job: DemoJob, job_id: str, show: Callable[[str, str, bool], None]
-) -> Seen:
+) -> WatchedJob:
     """Follow a job live to its end, showing its first and its last lines."""
     digest, lines, first_at, last_at = hashlib.sha256(), 0, 0, 0
     hidden: deque[Event] = deque(maxlen=1)
@@ -113,7 +113,7 @@ async def watch(
         show(job.name, f"… {lines - job.shown_lines - 1:,} more lines came …", False)
         _show_line(job.name, hidden[0].data, show)
     ended = await client.wait_for_end(job_id)
-    return Seen(
+    return WatchedJob(
         job=ended,
         lines=lines,
         digest=digest.digest(),

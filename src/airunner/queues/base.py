@@ -1,11 +1,11 @@
-"""What a consumer works on: a source of deliveries, and the rules between the two.
+"""What a consumer works on and with: a source of deliveries, and a runner that processes them.
 
 Everything that works is a Consumer over a Source: the job worker's source is the JobService, every other
-one's is a message queue. A handler says by its end what becomes of its delivery:
+one's is a message queue. How the processing of a delivery ends decides what becomes of the delivery:
 
-- it returns: the delivery is acked, with what it returned;
+- it returns: the delivery is acked, with what was returned;
 - it raises PermanentFailure: the delivery is dead-lettered, with the reason attached;
-- its visibility was lost: the delivery is forgotten, nothing it did may be seen;
+- its visibility was lost: the delivery is forgotten, and nothing that was done for it may be seen;
 - anything else: the delivery is released after the delay of the retry policy.
 
 A body that cannot be decoded, or whose type nobody handles, is dead-lettered by the source, never deleted.
@@ -28,21 +28,21 @@ R_contra = TypeVar("R_contra", contravariant=True)
 
 
 class TryAgain(Exception):
-    """A handler's verdict that another delivery may end better; its text is reported as it is."""
+    """Raised by the processing of a delivery to have it delivered again; its text is reported as it is."""
 
 
 class Hold(Enum):
-    """What a source says about a delivery that somebody works on."""
+    """The answer of a source about a delivery that is being processed."""
 
     HELD = "held"
     CANCELLED = "cancelled"
-    """Still held, but its end is wished for; the handler decides how."""
+    """Still held, but it is to end; whoever processes it decides how."""
     LOST = "lost"
     """Somebody else may have it: stop at once and forget it."""
 
 
 class Cancellation:
-    """A wish that a delivery comes to its end, uttered once; it costs nothing until then."""
+    """A one-shot cancellation request with callbacks; it costs nothing while it is not set."""
 
     __slots__ = ("_callbacks", "_requested")
 
@@ -51,18 +51,18 @@ class Cancellation:
         self._callbacks: list[Callable[[], None]] = []
 
     def is_set(self) -> bool:
-        """Tell whether the wish was uttered."""
+        """Return whether cancellation was requested."""
         return self._requested
 
     def set(self) -> None:
-        """Utter the wish, and call those who want to know; only the first time does anything."""
+        """Request cancellation and run the callbacks; only the first call has an effect."""
         self._requested = True
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
 
     def when_set(self, callback: Callable[[], None]) -> None:
-        """Call back once the wish is uttered; at once if it was."""
+        """Run a callback once cancellation is requested; at once if it was already."""
         if self._requested:
             callback()
         else:
@@ -79,11 +79,12 @@ class Delivery(Generic[T]):
     attempt: int = 1
     """How often it was delivered, this time included; the delay before a redelivery grows with it."""
     extend_after_seconds: float = 1.0
-    """The age at which extending begins: what is over by then costs no call."""
+    """The age at which extending begins: a delivery that is over by then costs no call."""
     cancelled: Cancellation = field(default_factory=Cancellation)
-    """Set once its end is wished for; the handler goes on to an end of its own."""
+    """Set by the consumer when the source answers CANCELLED; the processing goes on to an end of its own."""
     lost: bool = False
-    """Set before the handler is cancelled, when the delivery is not ours any more or will not be settled."""
+    """Set by the consumer, before it cancels the processing, when the delivery will not be settled: somebody
+    else may have it, or the consumer gives up."""
 
 
 class Source(Protocol[T, R_contra]):
@@ -94,7 +95,7 @@ class Source(Protocol[T, R_contra]):
     """
 
     async def receive(self, max_deliveries: int) -> Sequence[Delivery[T]]:
-        """Wait for deliveries, a while at most, and return up to so many; none is no error.
+        """Wait a limited time for deliveries, and return up to so many; none is no error.
 
         Cancelling the call loses nothing: what it had claimed becomes visible again.
         """
@@ -102,17 +103,17 @@ class Source(Protocol[T, R_contra]):
     async def extend(self, delivery: Delivery[T]) -> Hold:
         """Extend the visibility at once, and return when that has to be done again, or there is news.
 
-        The call is the timer: whoever holds a delivery always has one of these outstanding. A source that
-        cannot be reached is no reason to give up: only one that answers so makes a delivery LOST.
+        The call is the timer: a held delivery always has one of these outstanding. A source that cannot be
+        reached is no reason to give up: only one that answers so makes a delivery LOST.
         """
 
     async def ack(self, settlements: Sequence[tuple[Delivery[T], R_contra]]) -> None:
-        """Report deliveries that were handled, many in one call. One that was lost meanwhile is forgotten."""
+        """Report processed deliveries, many in one call. One that was lost meanwhile is forgotten."""
 
     async def release(self, delivery: Delivery[T], delay_seconds: float, error: str) -> None:
         """Give a delivery back, visible after the delay.
 
-        `error` is what went wrong in the handler; empty when the consumer gives it back by itself.
+        `error` is the error of its processing; empty when the consumer gives it back by itself.
         """
 
     async def dead_letter(self, delivery: Delivery[T], failure: PermanentFailure) -> None:
@@ -120,21 +121,21 @@ class Source(Protocol[T, R_contra]):
 
 
 Finish: TypeAlias = Callable[[Sequence[tuple[Delivery[T], R]]], None]
-"""Takes deliveries that were handled, with what came of each."""
+"""Takes deliveries whose processing has returned, each with its result."""
+
+Fail: TypeAlias = Callable[[Delivery[T], BaseException], None]
+"""Takes a delivery whose processing has raised, with the error; CancelledError if it was cancelled."""
 
 
-class FastPath(Protocol[T, R_co]):
-    """A head start for deliveries that are mostly over in a moment: many at once, without a task for each."""
+class Runner(Protocol[T, R_co]):
+    """Processes the deliveries that a consumer gives it, in chunks. All calls are on the consumer's loop."""
 
-    def begin(
-        self,
-        deliveries: Sequence[Delivery[T]],
-        finish: Finish[T, R_co],
-        hand_over: Callable[[Delivery[T]], None],
-    ) -> Sequence[Delivery[T]]:
-        """Begin deliveries, and return those that are to be handled as usual from their start.
+    def begin(self, deliveries: Sequence[Delivery[T]], finish: Finish[T, R_co], fail: Fail[T]) -> None:
+        """Begin to process deliveries. Does not block, and raises nothing.
 
-        Each of the others goes, in a moment, to `finish` or to `hand_over`: then the handler is called with
-        it after all, and goes on with what was begun. The consumer may call the handler sooner; what is
-        finished after that is the handler's own matter. Does not block, and raises nothing.
+        Each of them goes to `finish` or to `fail`, exactly once. A consumer passes the same two functions
+        each time.
         """
+
+    def cancel(self, delivery: Delivery[T]) -> None:
+        """Cancel the processing of a delivery that is not over; its end is reported as any other."""

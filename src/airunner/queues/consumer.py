@@ -1,20 +1,19 @@
-"""The one loop that receives, hands out, extends, settles and drains; see `queues.base` for the rules."""
+"""The one loop that receives, extends and drains; `queues.base` has the rules."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import structlog
 
-from airunner.domain.clock import wait_until
-from airunner.domain.errors import PermanentFailure, VisibilityLost
+from airunner.domain.background import WakeUp
+from airunner.domain.errors import PermanentFailure, VisibilityLost, error_text
 from airunner.domain.retry import RetryPolicy
-from airunner.queues.base import Delivery, FastPath, Hold, Source, TryAgain
+from airunner.queues.base import Delivery, Hold, Runner, Source, TryAgain
+from airunner.queues.settlements import Settlements
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
@@ -22,11 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-Handler = Callable[[Delivery[T]], Coroutine[Any, Any, R]]
-
 _log = structlog.get_logger("airunner.consumer")
 
-_MOST_SETTLEMENTS: Final = 100
 _PROVIDER_POLL_MS: Final = 1_000
 _LAST_MOMENT_MS: Final = 2_000
 
@@ -36,21 +32,23 @@ class ConsumerOptions:
     """How much a consumer takes on, and how it stops."""
 
     concurrency: int | Callable[[], int] = 1
-    """How many handlers at once; a provider is asked each time, so the number may change at run time."""
+    """How many deliveries are processed at once; a function is called each time, so it may change."""
     receivers: int = 1
     """How many receives may be outstanding at once, while there are free slots for them."""
     settlers: int = 1
     """How many reports of finished deliveries may be outstanding at once."""
     max_receive: int = 100
-    """How many deliveries one receive asks for at most."""
+    """The maximum of deliveries that one receive asks for."""
     max_deliveries: int | None = None
-    """After this many the consumer ends by itself."""
+    """The consumer ends by itself after this many."""
     drain_seconds: float = 30.0
-    """How long handlers may go on after `stop` before they are cancelled."""
+    """How long processing may go on after `stop` before it is cancelled."""
     release_seconds: float = 20.0
-    """How long cancelled handlers and the last settlements may take before they are given up."""
+    """How long cancelled processing and the last settlements may take before they are given up."""
     redelivery: RetryPolicy = RetryPolicy(first_seconds=1.0, max_seconds=300.0)
+    """How long a delivery stays invisible after its processing failed, by the number of its attempts."""
     reconnect: RetryPolicy = RetryPolicy()
+    """How long to wait after a `receive` or an `extend` that failed."""
     fatal: tuple[type[Exception], ...] = ()
     """Errors of a receive after which there is no point in going on."""
 
@@ -65,39 +63,36 @@ class Consumer(Generic[T, R]):
     def __init__(
         self,
         source: Source[T, R],
-        handler: Handler[T, R],
+        runner: Runner[T, R],
         *,
         clock: Clock,
         options: ConsumerOptions | None = None,
-        fast_path: FastPath[T, R] | None = None,
     ) -> None:
         self._source = source
-        self._handler = handler
-        self._fast_path = fast_path
+        self._runner = runner
         self._clock = clock
         self._options = options or ConsumerOptions()
-        self._held: dict[Delivery[T], _Held[T, R]] = {}
-        self._finished: deque[tuple[_Held[T, R], R]] = deque()
-        self._background: set[asyncio.Task[Any]] = set()
+        self._held: dict[Delivery[T], _Held[T]] = {}
+        self._settlements: Settlements[T, R] = Settlements(source, clock, self._forget)
         self._receiving: set[asyncio.Task[Sequence[Delivery[T]]]] = set()
         self._running = 0
         self._requested = 0
         self._received = 0
         self._stopped_at: int | None = None
         self._killed = False
-        self._change: asyncio.Future[None] | None = None
+        self._change = WakeUp(clock)
         self._failure: Exception | None = None
 
     @property
     def running(self) -> int:
-        """How many deliveries are being handled."""
+        """How many deliveries are being processed."""
         return self._running
 
     async def run(self) -> None:
         """Work until `stop` or the last of `max_deliveries`, then drain. Call it once.
 
         After a fatal error of the source it drains too, and raises that error. Cancelling this is a stop,
-        cancelling it again a kill; either way it raises only when all is over.
+        cancelling it again a kill; in both cases it raises only when all is over.
         """
         work = asyncio.create_task(self._work())
         try:
@@ -112,21 +107,21 @@ class Consumer(Generic[T, R]):
             raise
 
     def stop(self) -> None:
-        """Receive no more, let handlers finish for `drain_seconds`, cancel and release what is left."""
+        """Receive no more, let processing go on for `drain_seconds`, cancel and release what is left."""
         if self._stopped_at is None:
             self._stopped_at = self._clock.now()
             for receiving in self._receiving:
                 receiving.cancel()
-            self._changed()
+            self._change.notify()
 
     def kill(self) -> None:
-        """Cancel all handlers at once, settle nothing more, and end."""
+        """Cancel all processing at once, settle nothing more, and end."""
         self._killed = True
         self.stop()
-        self._changed()
+        self._change.notify()
 
     async def _work(self) -> None:
-        settlers = [asyncio.create_task(self._settle_finished()) for _ in range(self._options.settlers)]
+        settlers = [asyncio.create_task(self._settlements.run()) for _ in range(self._options.settlers)]
         try:
             await asyncio.gather(*(self._receive_on() for _ in range(self._options.receivers)))
             await self._drain()
@@ -148,7 +143,7 @@ class Consumer(Generic[T, R]):
                 return
             except Exception as error:  # noqa: BLE001 - whatever goes wrong with a source, the loop goes on
                 failures += 1
-                _log.warning("receive.failed", failures=failures, error=_text(error))
+                _log.warning("receive.failed", failures=failures, error=error_text(error))
                 pause_ms = _ms(self._options.reconnect.delay(failures))
                 await self._until(lambda: self._ending, self._clock.now() + pause_ms)
                 continue
@@ -164,9 +159,9 @@ class Consumer(Generic[T, R]):
         return not self._ending
 
     def _room(self) -> int:
-        """Tell how many deliveries may be asked for now.
+        """Return how many deliveries may be asked for now.
 
-        A slot is free when its handler has ended; but what waits for its settlement is bounded as well.
+        A slot is free when its processing has ended; but what waits for its settlement is bounded as well.
         """
         options = self._options
         limit = options.concurrency if isinstance(options.concurrency, int) else options.concurrency()
@@ -185,49 +180,32 @@ class Consumer(Generic[T, R]):
         finally:
             self._requested -= room
             self._receiving.discard(receiving)
-            self._changed()
+            self._change.notify()
         return () if receiving.cancelled() else receiving.result()
 
     def _begin(self, deliveries: Sequence[Delivery[T]]) -> None:
+        if not deliveries:
+            return
         self._received += len(deliveries)
-        fresh: list[_Held[T, R]] = [_Held(delivery) for delivery in deliveries]
-        self._held.update(zip(deliveries, fresh, strict=True))
+        received = [_Held(delivery) for delivery in deliveries]
+        self._held.update(zip(deliveries, received, strict=True))
         if self._stopped_at is None:
             self._running += len(deliveries)
-            if self._fast_path:
-                deliveries = self._fast_path.begin(deliveries, self._finish, self._handle)
-            for delivery in deliveries:
-                self._handle(delivery)
+            self._runner.begin(deliveries, self._finish, self._fail)
         else:
-            for held in fresh:
-                self._settle(held, self._source.release(held.delivery, 0, ""))
-        if fresh:
-            # One timer for all that came together; most of them are over when it rings.
-            age_ms = _ms(min(held.delivery.extend_after_seconds for held in fresh))
-            self._clock.call_at(self._clock.now() + age_ms, lambda: self._extend(fresh))
-
-    def _handle(self, delivery: Delivery[T]) -> None:
-        held = self._held[delivery]
-        if held.task is None:
-            held.task = asyncio.create_task(self._handler(delivery), name=delivery.key)
-            held.task.add_done_callback(partial(self._handled, held))
-
-    def _finish(self, finished: Sequence[tuple[Delivery[T], R]]) -> None:
-        """Take what a sprint has done; what somebody began to handle meanwhile is theirs."""
-        for delivery, result in finished:
-            held = self._held.get(delivery)
-            if held and held.task is None:
-                self._running -= 1
+            for held in received:
                 held.settling = True
-                self._finished.append((held, result))
-        self._changed()
+                self._settlements.release(held.delivery, 0, "")
+        # One timer for all that came together; most of them are over when it rings.
+        age_ms = _ms(min(delivery.extend_after_seconds for delivery in deliveries))
+        self._clock.call_at(self._clock.now() + age_ms, lambda: self._extend(received))
 
-    def _extend(self, aged: Iterable[_Held[T, R]]) -> None:
-        for held in aged:
+    def _extend(self, received: Iterable[_Held[T]]) -> None:
+        for held in received:
             if held.delivery in self._held:
                 held.extender = asyncio.create_task(self._keep(held), name=f"extend {held.delivery.key}")
 
-    async def _keep(self, held: _Held[T, R]) -> None:
+    async def _keep(self, held: _Held[T]) -> None:
         failures = 0
         while True:
             try:
@@ -235,7 +213,9 @@ class Consumer(Generic[T, R]):
                 failures = 0
             except Exception as error:  # noqa: BLE001 - an unreachable source is no reason to let go
                 failures += 1
-                _log.warning("extend.failed", key=held.delivery.key, failures=failures, error=_text(error))
+                _log.warning(
+                    "extend.failed", key=held.delivery.key, failures=failures, error=error_text(error)
+                )
                 await self._clock.sleep(self._options.reconnect.delay(failures))
                 continue
             if hold is Hold.CANCELLED:
@@ -247,62 +227,48 @@ class Consumer(Generic[T, R]):
                     _log.warning("delivery.lost", key=held.delivery.key, attempt=held.delivery.attempt)
                 return
 
-    def _handled(self, held: _Held[T, R], task: asyncio.Task[R]) -> None:
-        """Decide what becomes of a delivery whose handler has ended, in whatever way."""
+    def _finish(self, results: Sequence[tuple[Delivery[T], R]]) -> None:
+        """Ack deliveries whose processing has returned; those that were given up are left out."""
+        for delivery, result in results:
+            held = self._held.get(delivery)
+            if held is None:
+                continue
+            self._running -= 1
+            if delivery.lost:
+                self._forget(delivery)
+            else:
+                held.settling = True
+                self._settlements.ack(delivery, result)
+        self._change.notify()
+
+    def _fail(self, delivery: Delivery[T], error: BaseException) -> None:
+        """Decide what becomes of a delivery whose processing has raised."""
+        held = self._held.get(delivery)
+        if held is None:
+            return
         self._running -= 1
-        delivery = held.delivery
-        error = None if task.cancelled() else task.exception()
         if delivery.lost or isinstance(error, VisibilityLost):
-            self._forget(held)
-        elif task.cancelled():
-            self._settle(held, self._source.release(delivery, 0, ""))
-        elif error is None:
-            held.settling = True
-            self._finished.append((held, task.result()))
-            self._changed()
+            self._forget(delivery)
+            return
+        held.settling = True
+        if isinstance(error, asyncio.CancelledError):
+            self._settlements.release(delivery, 0, "")
         elif isinstance(error, PermanentFailure):
-            self._settle(held, self._source.dead_letter(delivery, error))
+            self._settlements.dead_letter(delivery, error)
         else:
-            reason = str(error) if isinstance(error, TryAgain) else _text(error)
+            reason = str(error) if isinstance(error, TryAgain) else error_text(error)
             _log.warning("handler.failed", key=delivery.key, attempt=delivery.attempt, error=reason)
             delay = self._options.redelivery.delay(delivery.attempt)
-            self._settle(held, self._source.release(delivery, delay, reason))
+            self._settlements.release(delivery, delay, reason)
 
-    async def _settle_finished(self) -> None:
-        while True:
-            await self._until(lambda: bool(self._finished))
-            count = min(len(self._finished), _MOST_SETTLEMENTS)
-            together = [self._finished.popleft() for _ in range(count)]
-            try:
-                await self._source.ack([(held.delivery, result) for held, result in together])
-            except Exception as error:  # noqa: BLE001 - their visibility lapses; others shall still be settled
-                _log.error("ack.failed", settlements=len(together), error=_text(error))
-            finally:
-                for held, _ in together:
-                    self._forget(held)
-
-    def _settle(self, held: _Held[T, R], settlement: Coroutine[Any, Any, None]) -> None:
-        """Report one delivery by itself, in a task of its own that no cancelled handler takes along."""
-        held.settling = True
-        task = asyncio.create_task(settlement)
-        self._background.add(task)
-
-        def settled(_: asyncio.Task[None]) -> None:
-            self._background.discard(task)
-            if not task.cancelled() and (error := task.exception()):
-                _log.error("settlement.failed", key=held.delivery.key, error=_text(error))
-            self._forget(held)
-
-        task.add_done_callback(settled)
-
-    def _forget(self, held: _Held[T, R]) -> None:
-        self._held.pop(held.delivery, None)
-        if held.extender:
+    def _forget(self, delivery: Delivery[T]) -> None:
+        held = self._held.pop(delivery, None)
+        if held and held.extender:
             held.extender.cancel()
-        self._changed()
+        self._change.notify()
 
     async def _drain(self) -> None:
-        """See the held deliveries off: waiting, then cancelling, then giving up; extending goes on."""
+        """Wait for the held deliveries, then cancel them, then give them up; extending goes on meanwhile."""
         await self._until(lambda: not self._held or self._stopped_at is not None)
         stopped_at = self._clock.now() if self._stopped_at is None else self._stopped_at
         if not await self._until(self._is_over, stopped_at + _ms(self._options.drain_seconds)):
@@ -316,24 +282,18 @@ class Consumer(Generic[T, R]):
         for delivery in self._held:
             delivery.lost = True
         self._cancel_all()
-        for task in self._background:
-            task.cancel()
-        self._finished.clear()
+        self._settlements.abandon()
         await self._until(lambda: self._running == 0, self._clock.now() + _LAST_MOMENT_MS)
-        for held in list(self._held.values()):
-            self._forget(held)
+        for delivery in list(self._held):
+            self._forget(delivery)
 
     def _cancel_all(self) -> None:
         for held in self._held.values():
             self._cancel(held)
 
-    def _cancel(self, held: _Held[T, R]) -> None:
-        if held.task is None and not held.settling:
-            # In a sprint: only its handler can stop it.
-            self._handle(held.delivery)
-        if held.task:
-            # Not at once: a task that has not begun would never see what it is to stop.
-            asyncio.get_running_loop().call_soon(held.task.cancel)
+    def _cancel(self, held: _Held[T]) -> None:
+        if not held.settling:
+            self._runner.cancel(held.delivery)
 
     def _is_over(self) -> bool:
         return self._killed or not self._held
@@ -349,35 +309,20 @@ class Consumer(Generic[T, R]):
         while not condition():
             if deadline is not None and self._clock.now() >= deadline:
                 return False
-            if self._change is None:
-                self._change = asyncio.get_running_loop().create_future()
-            if deadline is None:
-                await asyncio.wait({self._change})
-            else:
-                await wait_until(self._clock, deadline, self._change)
+            await self._change.wait(deadline)
         return True
 
-    def _changed(self) -> None:
-        change, self._change = self._change, None
-        if change and not change.done():
-            change.set_result(None)
 
+class _Held(Generic[T]):
+    """A delivery that is not settled yet."""
 
-class _Held(Generic[T, R]):
-    """A delivery and the tasks that work on it."""
-
-    __slots__ = ("delivery", "extender", "settling", "task")
+    __slots__ = ("delivery", "extender", "settling")
 
     def __init__(self, delivery: Delivery[T]) -> None:
         self.delivery = delivery
-        self.task: asyncio.Task[R] | None = None
         self.extender: asyncio.Task[None] | None = None
         self.settling = False
 
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
-
-
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -17,14 +17,11 @@ if TYPE_CHECKING:
 
 # Longer lines are cut, so that a job that never ends its line cannot fill the reader's memory.
 _LONGEST_LINE: Final = 1024 * 1024
-# Bold and inverse, so that the line keeps whatever colours it has.
-_MARK: Final = "\x1b[1;7m"
-_UNMARK: Final = "\x1b[22;27m"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """One line as it was written, with its newline if it has one, under the place of its first piece.
+    """One line as it was written, with its newline if it has one, and the position of its first piece.
 
     `starts` is False for what continues a line that was cut, or may do so since what is before it was not
     read.
@@ -75,7 +72,10 @@ class LineAssembly:
 
 
 class LineFilter:
-    """Tells which lines are wanted. `pattern` is a regular expression, searched in the text of a line."""
+    """Chooses lines. `pattern` is a regular expression, searched in the text of a line; `invert` negates it.
+
+    A pattern that is not a regular expression is InvalidArgument.
+    """
 
     def __init__(
         self,
@@ -90,18 +90,17 @@ class LineFilter:
         self._stream = stream
 
     def wants(self, line: LogLine) -> bool:
-        """Tell whether a line is to be shown."""
+        """Return whether a line is chosen."""
         if self._stream not in {None, line.stream}:
             return False
         return self._pattern is None or (self._pattern.search(line.text) is None) == self._invert
 
-    def marked(self, line: LogLine) -> bytes:
-        """Return the line with its matches marked for a terminal."""
+    def mark(self, line: LogLine, begin: str, end: str) -> bytes:
+        """Return the content of a line with each match of the pattern between two texts."""
         if self._pattern is None or self._invert:
             return line.content
-        text = line.text
-        shown = self._pattern.sub(lambda found: f"{_MARK}{found[0]}{_UNMARK}" if found[0] else "", text)
-        return shown.encode() + (b"\n" if line.content.endswith(b"\n") else b"")
+        marked = self._pattern.sub(lambda found: f"{begin}{found[0]}{end}" if found[0] else "", line.text)
+        return marked.encode() + (b"\n" if line.content.endswith(b"\n") else b"")
 
 
 class _StreamLines:
@@ -126,11 +125,11 @@ class _StreamLines:
 
     def _lines(self, event: Event, contents: Iterable[bytes]) -> Iterator[LogLine]:
         for content in contents:
-            place, self._first = self._first or event, None
+            first, self._first = self._first or event, None
             yield LogLine(
-                attempt=place.attempt,
-                sequence=place.sequence,
-                timestamp=place.timestamp,
+                attempt=first.attempt,
+                sequence=first.sequence,
+                timestamp=first.timestamp,
                 stream=self._stream,
                 content=content,
                 starts=self._starts,
@@ -142,4 +141,4 @@ def _compile(pattern: str, *, ignore_case: bool) -> re.Pattern[str]:
     try:
         return re.compile(pattern, re.IGNORECASE if ignore_case else 0)
     except re.error as error:
-        raise InvalidArgument(f"--grep: {pattern!r} is not a regular expression: {error}") from None
+        raise InvalidArgument(f"{pattern!r} is not a regular expression: {error}") from None

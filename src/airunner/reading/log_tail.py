@@ -6,36 +6,48 @@ from collections import deque
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from airunner.cli.printing import say
 from airunner.domain.event import EventType, Gap
 from airunner.domain.requests import StreamRequest
 from airunner.reading.log_lines import LineAssembly
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
+    from typing import TypeAlias
 
-    from airunner.client import AsyncClient
     from airunner.domain.job import Job
     from airunner.reading.log_lines import LogLine
+    from airunner.services.api import EventsApi
+
+    # Takes the events that are lost, once for each range and in order.
+    OnGap: TypeAlias = Callable[[Gap], None]
 
 _FILTER: Final = frozenset({EventType.OUTPUT_DATA, EventType.GAP})
 _FIRST_REACH: Final = 64
+_REACH_FACTOR: Final = 8
 # Beyond this nobody looks for the beginning of a line whose end is among the wanted ones.
-_MOST_FOR_A_BEGINNING: Final = 4096
+_MAX_FOR_A_BEGINNING: Final = 4096
 
 
-async def read_lines(client: AsyncClient, job_id: str, attempt: int = 0) -> AsyncGenerator[LogLine, None]:
-    """Yield the stored lines of a job, or of one attempt, in order; what is lost is said."""
+async def read_lines(
+    events: EventsApi, job_id: str, attempt: int = 0, *, on_gap: OnGap
+) -> AsyncGenerator[LogLine, None]:
+    """Yield the stored lines of a job, or of one attempt, in order."""
     request = StreamRequest(job_id=job_id, attempt=attempt, event_filter=_FILTER, follow=False)
-    async with aclosing(_lines(client, request, _say_lost)) as lines:
+    async with aclosing(_lines(events, request, on_gap)) as lines:
         async for line in lines:
             yield line
 
 
 async def read_last_lines(
-    client: AsyncClient, job: Job, attempt: int, count: int, wants: Callable[[LogLine], bool]
+    events: EventsApi,
+    job: Job,
+    count: int,
+    *,
+    attempt: int = 0,
+    wants: Callable[[LogLine], bool],
+    on_gap: OnGap,
 ) -> Sequence[LogLine]:
-    """Return the last wanted lines, in order.
+    """Return the last wanted lines of a job, or of one attempt, in order.
 
     They are looked for from the end, further back only while they do not suffice. Only the end of the
     current attempt is known; an earlier one is read whole.
@@ -45,47 +57,59 @@ async def read_last_lines(
         missing = count - len(found)
         if missing <= 0:
             break
-        found[:0] = await _last_of_attempt(client, job, number, missing, wants)
+        tail = _AttemptTail(events, job, number, on_gap)
+        found[:0] = await tail.read(missing, wants)
     return found
 
 
-async def _last_of_attempt(
-    client: AsyncClient, job: Job, attempt: int, count: int, wants: Callable[[LogLine], bool]
-) -> Sequence[LogLine]:
-    last = job.life.last_sequence if attempt == job.attempt else 0
-    reach = max(_FIRST_REACH, 2 * count)
-    while True:
-        first = max(1, last - reach + 1) if last else 1
+class _AttemptTail:
+    """The end of one attempt's output."""
+
+    def __init__(self, events: EventsApi, job: Job, attempt: int, on_gap: OnGap) -> None:
+        self._events = events
+        self._job_id = job.job_id
+        self._attempt = attempt
+        self._last_sequence = job.life.last_sequence if attempt == job.attempt else 0
+        self._on_gap = on_gap
+
+    async def read(self, count: int, wants: Callable[[LogLine], bool]) -> Sequence[LogLine]:
+        """Return the last wanted lines; gaps are told of once, with the read that found enough."""
+        reach = max(_FIRST_REACH, 2 * count)
+        while True:
+            first = max(1, self._last_sequence - reach + 1) if self._last_sequence else 1
+            kept: deque[LogLine] = deque(maxlen=count)
+            gaps: list[Gap] = []
+            async with aclosing(self._lines_from(first, gaps)) as lines:
+                async for line in lines:
+                    if wants(line):
+                        kept.append(line)
+            whole = all(line.starts for line in kept) or reach > count + _MAX_FOR_A_BEGINNING
+            if first == 1 or (len(kept) == count and whole):
+                for gap in gaps:
+                    self._on_gap(gap)
+                return kept
+            reach *= _REACH_FACTOR
+
+    def _lines_from(self, sequence: int, gaps: list[Gap]) -> AsyncGenerator[LogLine, None]:
         request = StreamRequest(
-            job_id=job.job_id, attempt=attempt, from_sequence=first, event_filter=_FILTER, follow=False
+            job_id=self._job_id,
+            attempt=self._attempt,
+            from_sequence=sequence,
+            event_filter=_FILTER,
+            follow=False,
         )
-        kept: deque[LogLine] = deque(maxlen=count)
-        lost: list[Gap] = []
-        async with aclosing(_lines(client, request, lost.append, from_start=first == 1)) as lines:
-            async for line in lines:
-                if wants(line):
-                    kept.append(line)
-        whole = all(line.starts for line in kept) or reach > count + _MOST_FOR_A_BEGINNING
-        if first == 1 or (len(kept) == count and whole):
-            for gap in lost:
-                _say_lost(gap)
-            return kept
-        reach *= 8
+        return _lines(self._events, request, gaps.append, from_start=sequence == 1)
 
 
 async def _lines(
-    client: AsyncClient, request: StreamRequest, on_gap: Callable[[Gap], None], *, from_start: bool = True
+    events: EventsApi, request: StreamRequest, on_gap: OnGap, *, from_start: bool = True
 ) -> AsyncGenerator[LogLine, None]:
     assembly = LineAssembly(from_start=from_start)
-    async with aclosing(client.monitor(request)) as events:
-        async for event in events:
+    async with aclosing(events.stream_events(request)) as stream:
+        async for event in stream:
             if isinstance(event.data, Gap):
                 on_gap(event.data)
             for line in assembly.feed(event):
                 yield line
     for line in assembly.finish():
         yield line
-
-
-def _say_lost(gap: Gap) -> None:
-    say(f"events {gap.first_sequence} to {gap.last_sequence} are lost: {gap.reason}")

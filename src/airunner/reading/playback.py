@@ -1,42 +1,19 @@
-"""When a replayed event is shown: at once, or as it happened. Pure; the time comes as an argument."""
+"""When the events of a playback are shown, and where a stream is resumed. The time comes as an argument."""
 
 from __future__ import annotations
 
-import re
+from bisect import bisect_left
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from airunner.domain.errors import InvalidArgument
-
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from airunner.domain.event import Event
 
-_SPEED: Final = re.compile(r"(\d+(?:\.\d+)?)x?", re.ASCII)
-_PERCENT: Final = re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)
-_DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", re.ASCII)
 _SLOWEST: Final = 16.0
 _FASTEST: Final = 1 / 64
-
-
-def choose_factor(*, playback: bool, slow: bool, speed: str, fast: bool, seek: str = "") -> float:
-    """Return what recorded delays are multiplied with; 0 shows everything at once.
-
-    `slow`, `speed` and `seek` ask for playback by themselves.
-    """
-    if fast and (playback or slow or speed or seek):
-        raise InvalidArgument(
-            "--fast means no delays; it does not go with --playback, --slow, --speed or --seek"
-        )
-    if slow and speed:
-        raise InvalidArgument("give either --slow or --speed")
-    if slow:
-        return 2.0
-    if speed:
-        found = _SPEED.fullmatch(speed)
-        if not found or not float(found[1]):
-            raise InvalidArgument(f"--speed must be a number above 0 such as 2x, not {speed!r}")
-        return 1 / float(found[1])
-    return 1.0 if playback or seek else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,38 +28,64 @@ class Seek:
         return round(recorded_ms * self.share) if self.share else self.offset
 
 
-def parse_seek(text: str) -> Seek:
-    """Return the place that a text such as 1m30s, 90 or 50% means; nothing is the beginning."""
-    if found := _PERCENT.fullmatch(text):
-        if float(found[1]) <= 100:
-            return Seek(share=float(found[1]) / 100)
-    elif found := _DURATION.fullmatch(text):
-        hours, minutes, seconds = (float(part or 0) for part in found.groups())
-        return Seek(round((hours * 3600 + minutes * 60 + seconds) * 1000))
-    raise InvalidArgument(f"--seek must be a time such as 1m30s or 90, or a share such as 50%, not {text!r}")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Playback:
+    """How to play a job back: what recorded delays are multiplied with, and from where."""
+
+    factor: float = 1.0
+    seek: Seek = Seek()
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
-    """Where a reader is in the recorded time, in which no time passes between attempts."""
+class PlaybackPosition:
+    """Where a reader is in the recorded time, in which no time passes between attempts.
+
+    `offset` is in milliseconds and never falls. `attempt` is 0 before the first event.
+    """
 
     attempt: int = 0
     base: int = 0
     first_timestamp: int = 0
     offset: int = 0
 
-    def after(self, event: Event) -> Recording:
-        """Return the place of the next event."""
+    def after(self, event: Event) -> PlaybackPosition:
+        """Return the position of the next event."""
         if event.attempt != self.attempt:
-            return Recording(event.attempt, self.offset, event.timestamp, self.offset)
+            return PlaybackPosition(event.attempt, self.offset, event.timestamp, self.offset)
         offset = max(self.offset, self.base + event.timestamp - self.first_timestamp)
-        return Recording(self.attempt, self.base, self.first_timestamp, offset)
+        return PlaybackPosition(self.attempt, self.base, self.first_timestamp, offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Where a stream can be resumed: after its cursor, whose position is known. The default is its start."""
+
+    cursor: str = ""
+    position: PlaybackPosition = PlaybackPosition()
+
+
+class Bookmarks:
+    """The places to which a reader can return, in the order of the recorded time."""
+
+    def __init__(self) -> None:
+        self._kept = [Bookmark()]
+
+    def add(self, bookmark: Bookmark) -> None:
+        """Keep a bookmark, unless one of the same moment or a later one is kept already."""
+        if bookmark.position.offset > self._kept[-1].position.offset:
+            self._kept.append(bookmark)
+
+    def before(self, offset: int) -> Bookmark:
+        """Return the last bookmark before a moment, so that every event of that moment is read again."""
+        found = bisect_left(self._kept, offset, key=lambda kept: kept.position.offset)
+        return self._kept[max(0, found - 1)]
 
 
 class Tempo:
     """Which recorded moment belongs to which instant, as somebody pauses, seeks and changes the speed.
 
-    Moments that are late are due at once, and do not delay those after them.
+    Moments that are late are due at once, and do not delay those after them. Events before `skip_before` are
+    not to be shown.
     """
 
     def __init__(self, factor: float, *, begin_at: int = 0) -> None:
@@ -94,12 +97,12 @@ class Tempo:
 
     @property
     def mode(self) -> str:
-        """How time passes, as people say it."""
+        """The speed, and whether the playback is paused, as people say it."""
         speed = f"{1 / self._factor:g}x"
         return f"paused, {speed}" if self.paused else speed
 
     def due_at(self, offset: int, now: int) -> int | None:
-        """Return the instant at which a moment is due; None while time stands still."""
+        """Return the instant at which a moment is due; None during a pause."""
         if self._since is None:
             self._since = now
         return None if self.paused else self._since + round((offset - self._offset) * self._factor)
@@ -111,7 +114,7 @@ class Tempo:
         return self._offset + round((now - self._since) / self._factor)
 
     def go_on_from(self, offset: int, now: int) -> None:
-        """Let this moment be the present one."""
+        """Let this moment be due now."""
         self._offset, self._since = offset, now
 
     def seek(self, offset: int, now: int) -> None:
@@ -120,11 +123,21 @@ class Tempo:
         self.go_on_from(self.skip_before, now)
 
     def pause_or_resume(self, now: int) -> None:
-        """Stop the time, or let it go on."""
+        """Pause, or end the pause."""
         self.go_on_from(self.position(now), now)
         self.paused = not self.paused
 
     def change_speed(self, times: float, now: int) -> None:
-        """Go on so many times as fast, within reason."""
+        """Go on so many times as fast, within 1/16 and 64 times the recorded speed."""
         self.go_on_from(self.position(now), now)
         self._factor = min(_SLOWEST, max(_FASTEST, self._factor / times))
+
+
+async def measure_recording(batches: AsyncGenerator[list[Event], None]) -> int:
+    """Return how many milliseconds the events of a stream span; it is closed at the end."""
+    position = PlaybackPosition()
+    async with aclosing(batches):
+        async for events in batches:
+            for event in events:
+                position = position.after(event)
+    return position.offset

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from airunner.domain.event import Gap, Output, OutputBatch, ProcessEnd
+from airunner.domain.event import Gap, Output, OutputBatch, Position, ProcessEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airunner.domain.event import Event, EventData, Position
+    from airunner.domain.event import Event, EventData
+    from airunner.domain.job import Job
+    from airunner.domain.requests import StreamRequest
 
 
 class Coverage(StrEnum):
@@ -26,6 +28,15 @@ class Coverage(StrEnum):
     LATER = "later"
     SINCE = "since"
     FILTERED = "filtered"
+
+    @classmethod
+    def of_request(cls, request: StreamRequest) -> Coverage:
+        """Return what a stream request covers."""
+        if request.event_filter:
+            return cls.FILTERED
+        if request.from_timestamp:
+            return cls.SINCE
+        return cls.LATER if request.from_sequence or request.cursor else cls.ALL
 
 
 class VerdictKind(StrEnum):
@@ -50,7 +61,7 @@ class MissingRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogVerdict:
-    """What a reader has of one attempt, or of all when `attempt` is 0. `events` counts what was seen."""
+    """What a reader has of one attempt, or of several when `attempt` is 0. `events` counts what was seen."""
 
     kind: VerdictKind
     detail: str
@@ -70,10 +81,10 @@ class LogVerdict:
 
 
 class LogProof:
-    """Follows a reader through the events of one job.
+    """Proves whether a reader of one job has all of its events.
 
-    `see` takes what a stream yields, in its order; the verdicts may be asked for at any time, and again. It
-    keeps a few numbers and one digest for each attempt, never events.
+    `see` takes what a stream yields, in its order; the verdicts may be asked for at any time, and again. A
+    proof keeps a few numbers and one digest for each attempt, never events.
     """
 
     def __init__(self, coverage: Coverage = Coverage.ALL) -> None:
@@ -92,27 +103,27 @@ class LogProof:
 
         `final` is the last event of the job as its result tells it: a log that stops before has a gap.
         """
-        verdicts = {number: seen.verdict(_last_of(final, number)) for number, seen in self._attempts.items()}
-        if final and final.sequence and final.attempt not in verdicts and self._coverage is Coverage.ALL:
+        found = {number: seen.verdict(_last_of(final, number)) for number, seen in self._attempts.items()}
+        if final and final.sequence and final.attempt not in found and self._coverage is Coverage.ALL:
             unseen = _Attempt(number=final.attempt, whole=True)
-            verdicts[final.attempt] = unseen.verdict(final.sequence)
-        return tuple(verdicts[number] for number in sorted(verdicts))
+            found[final.attempt] = unseen.verdict(final.sequence)
+        return tuple(found[number] for number in sorted(found))
 
     def verdict(self, final: Position | None = None) -> LogVerdict:
         """Return the verdict of everything: that of the worst attempt, with all that is missing anywhere."""
-        verdicts = self.attempts(final)
-        if not verdicts:
+        found = self.attempts(final)
+        if not found:
             return self._nothing()
-        worst = min((verdict.kind for verdict in verdicts), key=list(VerdictKind).index)
-        those = [verdict for verdict in verdicts if verdict.kind is worst]
-        events = sum(verdict.events for verdict in verdicts)
+        worst = min((verdict.kind for verdict in found), key=list(VerdictKind).index)
+        those = [verdict for verdict in found if verdict.kind is worst]
+        events = sum(verdict.events for verdict in found)
         if worst is VerdictKind.COMPLETE and len(those) > 1:
             detail = f"{len(those)} attempts, {_counted(events)}, output digests match"
         else:
             detail = "; ".join(verdict.detail for verdict in those)
-        missing = tuple(missed for verdict in verdicts for missed in verdict.missing)
-        only = verdicts[0].attempt if len(verdicts) == 1 else 0
-        return LogVerdict(kind=worst, detail=detail, attempt=only, events=events, missing=missing)
+        missing = tuple(missed for verdict in found for missed in verdict.missing)
+        attempt = found[0].attempt if len(found) == 1 else 0
+        return LogVerdict(kind=worst, detail=detail, attempt=attempt, events=events, missing=missing)
 
     def _begin(self, event: Event) -> _Attempt:
         later = self._coverage is Coverage.SINCE or (self._coverage is Coverage.LATER and not self._attempts)
@@ -125,6 +136,13 @@ class LogProof:
         if self._coverage is Coverage.ALL:
             return LogVerdict(kind=VerdictKind.UNFINISHED, detail="there are no events")
         return LogVerdict(kind=VerdictKind.PARTIAL, detail="there are no such events")
+
+
+def final_position(job: Job, request: StreamRequest) -> Position | None:
+    """Return the last event of a job that has ended; None if the request is for another attempt only."""
+    if job.result is None or request.attempt not in {0, job.attempt}:
+        return None
+    return Position(job.attempt, job.result.final_sequence)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airunner.codec.gen.job.v1 import job_pb2 as pb
-from airunner.codec.instants import set_instant
-from airunner.codec.jobs import to_wire
-from airunner.domain.requests import Redrive
+from airunner.codec import dead_letters
 
 if TYPE_CHECKING:
     from connectrpc.request import RequestContext
 
-    from airunner.domain.answers import DeadLetter
+    from airunner.codec.gen.job.v1 import job_pb2 as pb
     from airunner.services.admin import AdminService
 
 
@@ -28,10 +25,8 @@ class AdminServiceEndpoint:
         _: RequestContext[pb.ListDeadLettersRequest, pb.ListDeadLettersResponse],
     ) -> pb.ListDeadLettersResponse:
         """Look into a dead-letter queue."""
-        page = await self._service.list_dead_letters(request.queue, max_messages=request.max_messages)
-        return pb.ListDeadLettersResponse(
-            dead_letters=map(_letter, page.letters), approximate_total=page.approximate_total
-        )
+        page = await self._service.list_dead_letters(**dead_letters.list_from_pb(request))
+        return dead_letters.page_to_pb(page)
 
     async def redrive_dead_letters(
         self,
@@ -39,17 +34,8 @@ class AdminServiceEndpoint:
         _: RequestContext[pb.RedriveDeadLettersRequest, pb.RedriveDeadLettersResponse],
     ) -> pb.RedriveDeadLettersResponse:
         """Send dead letters back to their queue."""
-        done = await self._service.redrive_dead_letters(
-            Redrive(
-                queue=request.queue,
-                max_messages=request.max_messages,
-                all=request.all,
-                dry_run=request.dry_run,
-            )
-        )
-        return pb.RedriveDeadLettersResponse(
-            redriven=map(_letter, done.redriven), left=map(_letter, done.left)
-        )
+        redriven = await self._service.redrive_dead_letters(dead_letters.redrive_from_pb(request))
+        return dead_letters.redriven_to_pb(redriven)
 
     async def purge_dead_letters(
         self,
@@ -57,20 +43,5 @@ class AdminServiceEndpoint:
         _: RequestContext[pb.PurgeDeadLettersRequest, pb.PurgeDeadLettersResponse],
     ) -> pb.PurgeDeadLettersResponse:
         """Delete dead letters."""
-        gone = await self._service.purge_dead_letters(
-            request.queue, max_messages=request.max_messages, dry_run=request.dry_run
-        )
-        return pb.PurgeDeadLettersResponse(purged=map(_letter, gone))
-
-
-def _letter(letter: DeadLetter) -> pb.DeadLetter:
-    message = pb.DeadLetter(
-        message_id=letter.message_id,
-        reason=to_wire(letter.reason),
-        job_id=letter.job_id,
-        redrives=letter.redrives,
-        body=letter.body,
-        body_cut=letter.body_cut,
-    )
-    set_instant(message.sent_at, letter.sent_at)
-    return message
+        purged = await self._service.purge_dead_letters(**dead_letters.purge_from_pb(request))
+        return dead_letters.purged_to_pb(purged)

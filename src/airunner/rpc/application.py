@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from connectrpc.compat import google_protobuf_binary_codec, google_protobuf_json_codec
 
-from airunner.codec.errors import ErrorInterceptor
 from airunner.codec.gen.job.v1.job_connect import (
     AdminServiceASGIApplication,
     JobEventsServiceASGIApplication,
     JobServiceASGIApplication,
 )
 from airunner.rpc.admin import AdminServiceEndpoint
-from airunner.rpc.auth import AuthInterceptor
 from airunner.rpc.events import JobEventsServiceEndpoint
+from airunner.rpc.interceptors import AuthInterceptor, ErrorInterceptor
 from airunner.rpc.jobs import JobServiceEndpoint
 
 if TYPE_CHECKING:
@@ -50,14 +49,14 @@ def build_applications(
         admin = AdminServiceASGIApplication(AdminServiceEndpoint(services.admin), **common)
         apps |= {jobs.path: jobs, admin.path: admin}
     if "events" in service_names:
-        handler = JobEventsServiceEndpoint(services.events, services.clock)
-        events = _JobEventsServiceApplication(handler, **common)
+        endpoint = JobEventsServiceEndpoint(services.events, services.clock)
+        events = _JobEventsServiceApplication(endpoint, **common)
         apps[events.path] = events
     return apps
 
 
 class _QuickCalls:
-    """Calls a handler that does not wait without watching for its client to vanish.
+    """Calls a method that does not wait without watching for its client to vanish.
 
     The library starts a task for the watch, which costs as much as the rest of a small call; and a write
     that was begun is better finished. The library is pinned to the version that has this method.

@@ -7,9 +7,8 @@ import hmac
 import secrets
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from airunner.codec.errors import to_connect
 from airunner.domain.errors import InvalidArgument, PermissionDenied, Unauthenticated
 from airunner.services.caller import Caller, current_caller
 from airunner.stores.records import ApiKey
@@ -93,7 +92,7 @@ def mint_key(name: str, scopes: Iterable[str], queues: Iterable[str], now: int) 
 
 
 class Authenticator:
-    """Tells who a call comes from. A key is looked up in the store at most once a second."""
+    """Finds who a call comes from. A key is looked up in the store at most once a second."""
 
     def __init__(self, keys: KeyStore, clock: Clock) -> None:
         self._keys = keys
@@ -122,24 +121,6 @@ class Authenticator:
             self._known.clear()
         self._known[key_id] = (now, key)
         return key
-
-
-class AuthInterceptor:
-    """Lets a call in when its key has the scope of its method, before its body is read."""
-
-    def __init__(self, authenticator: Authenticator | None) -> None:
-        # None: everybody is anonymous, which the server allows on loopback only.
-        self._authenticator = authenticator
-
-    async def on_start(self, ctx: Any) -> None:
-        """Authenticate and authorise; from here on the caller is known."""
-        try:
-            await admit(self._authenticator, ctx.request_headers.get("authorization", ""), ctx.method.name)
-        except (Unauthenticated, PermissionDenied) as error:
-            raise to_connect(error) from None
-
-    async def on_end(self, token: None, ctx: Any, error: Exception | None, /) -> None:
-        """Nothing is left to do."""
 
 
 async def admit(authenticator: Authenticator | None, authorization: str, method: str) -> None:

@@ -5,22 +5,19 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from airunner.codec.events import admit_events, event_to_pb
-from airunner.codec.gen.job.v1 import job_pb2 as pb
-from airunner.codec.jobs import enum_from_pb
-from airunner.codec.packing import unpack_payload
+from airunner.codec.answers import published_to_pb, stream_published_to_pb
+from airunner.codec.requests import publish_from_pb
+from airunner.codec.streams import accepts_packed, batch_to_pb, stream_from_pb, streamed_to_pb
 from airunner.domain.errors import InvalidArgument
-from airunner.domain.event import EventType, Position
-from airunner.domain.requests import StreamRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from connectrpc.request import RequestContext
 
+    from airunner.codec.gen.job.v1 import job_pb2 as pb
     from airunner.domain.answers import Published
     from airunner.domain.clock import Clock
-    from airunner.domain.event import EncodedEvent
     from airunner.services.events import EventService
 
 
@@ -37,9 +34,9 @@ class JobEventsServiceEndpoint:
         _: RequestContext[pb.StreamJobEventsRequest, pb.StreamJobEventsResponse],
     ) -> AsyncIterator[pb.StreamJobEventsResponse]:
         """Stream single events."""
-        async with aclosing(self._service.stream_events(_stream(request))) as events:
+        async with aclosing(self._service.stream_events(stream_from_pb(request))) as events:
             async for event in events:
-                yield pb.StreamJobEventsResponse(event=event_to_pb(event))
+                yield streamed_to_pb(event)
 
     async def stream_job_event_batches(
         self,
@@ -47,10 +44,10 @@ class JobEventsServiceEndpoint:
         _: RequestContext[pb.StreamJobEventBatchesRequest, pb.StreamJobEventBatchesResponse],
     ) -> AsyncIterator[pb.StreamJobEventBatchesResponse]:
         """Stream batches as they are stored; an empty message is a sign of life."""
-        unpacks = pb.BATCH_ENCODING_ZSTD in request.accept_encodings
-        async with aclosing(self._service.stream_encoded(_stream(request))) as batches:
+        packed = accepts_packed(request)
+        async with aclosing(self._service.stream_encoded(stream_from_pb(request))) as batches:
             async for stored in batches:
-                yield _batch(stored, unpacks=unpacks) if stored else pb.StreamJobEventBatchesResponse()
+                yield batch_to_pb(stored, packed=packed)
 
     async def publish_job_events(
         self,
@@ -63,11 +60,7 @@ class JobEventsServiceEndpoint:
             published = await self._publish(message)
         if published is None:
             raise InvalidArgument("the stream has no message")
-        return pb.PublishJobEventsResponse(
-            next_sequence=published.next_sequence,
-            cancel_requested=published.cancel_requested,
-            watched=published.watched,
-        )
+        return stream_published_to_pb(published)
 
     async def publish_job_event_batch(
         self,
@@ -75,39 +68,10 @@ class JobEventsServiceEndpoint:
         _: RequestContext[pb.PublishJobEventBatchRequest, pb.PublishJobEventBatchResponse],
     ) -> pb.PublishJobEventBatchResponse:
         """Append events in one call."""
-        published = await self._publish(request)
-        return pb.PublishJobEventBatchResponse(
-            next_sequence=published.next_sequence,
-            cancel_requested=published.cancel_requested,
-            watched=published.watched,
-        )
+        return published_to_pb(await self._publish(request))
 
     async def _publish(
         self, request: pb.PublishJobEventsRequest | pb.PublishJobEventBatchRequest
     ) -> Published:
-        events = admit_events(request.events, self._clock.now())
-        return await self._service.publish_encoded(request.task_token, events)
-
-
-def _batch(stored: EncodedEvent, *, unpacks: bool) -> pb.StreamJobEventBatchesResponse:
-    return pb.StreamJobEventBatchesResponse(
-        attempt=stored.attempt,
-        first_sequence=stored.first_sequence,
-        last_sequence=stored.last_sequence,
-        event=stored.payload if unpacks else unpack_payload(stored.payload),
-        cursor=Position(stored.attempt, stored.last_sequence).cursor,
-    )
-
-
-def _stream(request: pb.StreamJobEventsRequest | pb.StreamJobEventBatchesRequest) -> StreamRequest:
-    return StreamRequest(
-        job_id=request.job_id,
-        from_sequence=request.from_sequence,
-        from_timestamp=request.from_timestamp,
-        event_filter=frozenset(
-            enum_from_pb(EventType, kind, "event_filter") for kind in request.event_filter if kind
-        ),
-        attempt=request.attempt,
-        cursor=request.cursor,
-        follow=not request.no_follow,
-    )
+        task_token, events = publish_from_pb(request, self._clock.now())
+        return await self._service.publish_encoded(task_token, events)

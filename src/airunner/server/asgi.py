@@ -36,7 +36,7 @@ class AppOptions:
 
 
 def build_app(services: Services, options: AppOptions) -> AsgiApp:
-    """Return the application of a platform that is open already."""
+    """Return the application of services that are open already."""
     authenticator = None if options.no_auth else Authenticator(services.store, services.clock)
     applications = build_applications(
         services, options.services, authenticator, max_message_bytes=options.max_message_bytes

@@ -38,7 +38,7 @@ class LoopbackGuard:
 
 @functools.lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
-    """Tell whether a host, without its port, is this machine."""
+    """Return whether a host, given without its port, is this machine."""
     name = host.strip("[]").lower()
     if name == "localhost":
         return True

@@ -36,7 +36,7 @@ class HttpServer(uvicorn.Server):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there; a port that is taken is said to be."""
+    """Return a socket that listens there; a port that is in use is an error that says so."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 
 def health_routes(services: Services) -> list[BaseRoute]:
-    """Return the routes that tell how a platform is."""
+    """Return the routes of health, readiness and metrics."""
 
     async def healthz(_: Request) -> Response:
-        """The loops make progress."""
-        healthy = services.maintenance.alive
-        return JSONResponse({"status": "ok" if healthy else "stuck"}, 200 if healthy else 503)
+        """Every background loop makes progress; those that do not are named, without a reason."""
+        stuck = services.stuck_loops
+        if stuck:
+            return JSONResponse({"status": "stuck", "loops": stuck}, 503)
+        return JSONResponse({"status": "ok"})
 
     async def readyz(_: Request) -> Response:
         """The store answers, and we are not about to go."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import signal
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,11 @@ from airunner.domain.errors import FailedPrecondition
 from airunner.server.asgi import AppOptions, build_app
 from airunner.server.guard import is_loopback
 from airunner.server.listening import HttpServer, bind, first, http_config, url_of
-from airunner.services.queue_metrics import QueueMetrics
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from airunner.services.composition import Services
@@ -40,28 +40,33 @@ class ServeOptions:
 
 
 class Server:
-    """One server. `run` returns after `stop`, or after a signal when `signals` is set."""
+    """One server. `run` returns after `stop`; the second `stop` waits for no open call."""
 
-    def __init__(self, services: Services, options: ServeOptions) -> None:
+    def __init__(
+        self,
+        services: Services,
+        options: ServeOptions,
+        exporter: AbstractAsyncContextManager[object] | None = None,
+    ) -> None:
         self._services = services
         self._options = options
+        # Open around the services, since one of their loops may send with it.
+        self._exporter = exporter or nullcontext()
         self._uvicorn: HttpServer | None = None
         self._stop = asyncio.Event()
 
-    async def run(self, *, signals: bool = True, on_ready: Callable[[str], None] | None = None) -> None:
-        """Serve until stopped: streams and long polls end at once, other calls have their grace."""
+    async def run(self, *, on_ready: Callable[[str], None] | None = None) -> None:
+        """Serve until stopped: streams and long polls end at once, other calls have their grace.
+
+        `on_ready` is given the URL once the server listens.
+        """
         listener = bind(self._options.host, self._options.port)
-        async with self._services:
+        async with self._exporter, self._services:
             await self._check_access()
             server = self._uvicorn = HttpServer(self._config())
-            if signals:
-                self._catch_signals()
             # What exists by now stays: the collector need not look at it again and again.
             gc.freeze()
             serving = asyncio.create_task(server.serve([listener]))
-            services = self._services
-            sampler = QueueMetrics(services.jobs, services.clock, services.admin.dead_letters)
-            sampling = asyncio.create_task(sampler.run())
             if await first(serving, server.ready.wait()):
                 self._announce(listener, on_ready)
                 await first(serving, self._stop.wait())
@@ -69,8 +74,6 @@ class Server:
             await self._services.stop()
             server.should_exit = True
             await serving
-            sampling.cancel()
-            await asyncio.wait({sampling})
         _log.info("server.stopped")
 
     def stop(self) -> None:
@@ -100,11 +103,6 @@ class Server:
             ssl_certfile=self._options.cert_file,
             ssl_keyfile=self._options.key_file,
         )
-
-    def _catch_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
 
     def _announce(self, listener: socket.socket, on_ready: Callable[[str], None] | None) -> None:
         url = url_of(listener, "https" if self._options.cert_file else "http")

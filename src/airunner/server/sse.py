@@ -75,8 +75,8 @@ def _message(event: Event) -> str:
 
 
 def _wanted(request: Request) -> StreamRequest:
-    said = request.query_params
-    unknown = set(said) - _PARAMETERS
+    parameters = request.query_params
+    unknown = set(parameters) - _PARAMETERS
     if unknown:
         raise InvalidArgument(
             f"{min(unknown)} is not a parameter; there are {', '.join(sorted(_PARAMETERS))}"
@@ -88,7 +88,7 @@ def _wanted(request: Request) -> StreamRequest:
         # It meant the attempt that was current when the reader first came; now there may be a later one.
         from_sequence=0 if cursor else from_sequence,
         from_timestamp=_number(request, "from_timestamp"),
-        event_filter=frozenset(map(_event_type, said.getlist("event_type"))),
+        event_filter=frozenset(map(_event_type, parameters.getlist("event_type"))),
         attempt=_number(request, "attempt"),
         cursor=cursor,
         follow=not _number(request, "no_follow"),

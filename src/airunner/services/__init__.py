@@ -1,1 +1,1 @@
-"""The rules of the job platform, on any store."""
+"""The rules of jobs and events, on any store."""

@@ -7,53 +7,60 @@ from typing import TYPE_CHECKING
 
 from airunner.domain import limits
 from airunner.domain.errors import FailedPrecondition
-from airunner.stores.base import DeadLetters
+from airunner.services.call_log import log_key_created, log_key_revoked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airunner.domain.answers import DeadLetter, DeadLetterPage, Redriven
     from airunner.domain.requests import Redrive
+    from airunner.stores.abilities import DeadLetters
     from airunner.stores.base import JobStore
+    from airunner.stores.records import ApiKey
 
 DEFAULT_MESSAGES = 100
 MAX_MESSAGES = 1_000
 
 
 class AdminService:
-    """On a store that has no dead letters, every call says what to do instead."""
+    """API keys and dead letters; where a store has no dead letters, their calls say what to do instead."""
 
     def __init__(self, store: JobStore) -> None:
         self._store = store
 
+    async def create_key(self, key: ApiKey) -> None:
+        """Keep a new API key."""
+        await self._store.add_key(key)
+        log_key_created(key)
+
+    async def revoke_key(self, key_id: str, now: int) -> bool:
+        """End an API key; return whether it exists. A revoked one stays as it is."""
+        found = await self._store.revoke_key(key_id, now)
+        if found:
+            log_key_revoked(key_id)
+        return found
+
     async def list_dead_letters(self, queue: str, *, max_messages: int = 0) -> DeadLetterPage:
-        """Look at messages that nobody could do anything with; zero is the default number."""
-        return await self._dead_letters.list_dead_letters(limits.check_queue(queue), _bounded(max_messages))
+        """Look at dead letters; zero is the default number."""
+        return await self._dead_letters.look(limits.check_queue(queue), _bounded(max_messages))
 
     async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
-        """Send such messages back to their queue."""
+        """Send dead letters back to their queue."""
         queue, count = limits.check_queue(redrive.queue), _bounded(redrive.max_messages)
-        return await self._dead_letters.redrive_dead_letters(
-            replace(redrive, queue=queue, max_messages=count)
-        )
+        return await self._dead_letters.redrive(replace(redrive, queue=queue, max_messages=count))
 
     async def purge_dead_letters(
         self, queue: str, *, max_messages: int = 0, dry_run: bool = False
     ) -> Sequence[DeadLetter]:
-        """Delete such messages."""
-        return await self._dead_letters.purge_dead_letters(
+        """Delete dead letters."""
+        return await self._dead_letters.purge(
             limits.check_queue(queue), _bounded(max_messages), dry_run=dry_run
         )
 
     @property
-    def dead_letters(self) -> DeadLetters | None:
-        """Where messages are put aside, if they are."""
-        return self._store if isinstance(self._store, DeadLetters) else None
-
-    @property
     def _dead_letters(self) -> DeadLetters:
-        if self.dead_letters:
-            return self.dead_letters
+        if self._store.dead_letters:
+            return self._store.dead_letters
         raise FailedPrecondition(
             "this server's store has no dead-letter queues: see 'airunner list --state failed' for jobs that "
             "failed, and run one again with 'airunner retry JOB'"

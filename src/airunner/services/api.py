@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from airunner.domain.answers import (
         DequeuedJob,
@@ -73,7 +73,7 @@ class JobsApi(Protocol):
         """Stop or allow claims from a queue."""
 
     async def list_workers(self) -> Sequence[WorkerSeen]:
-        """Return the workers that were heard of lately."""
+        """Return the workers that called lately, or hold jobs."""
 
 
 class EventsApi(Protocol):
@@ -82,5 +82,5 @@ class EventsApi(Protocol):
     async def publish_events(self, task_token: str, events: Sequence[Event]) -> Published:
         """Append events of the attempt that the token holds. May be repeated."""
 
-    def stream_events(self, request: StreamRequest) -> AsyncIterator[Event]:
-        """Yield single events: what is stored, then what comes, until the job ends."""
+    def stream_events(self, request: StreamRequest) -> AsyncGenerator[Event, None]:
+        """Yield single events: what is stored, then what comes, until the job ends. Close it to stop."""

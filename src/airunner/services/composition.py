@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -11,24 +11,24 @@ from airunner.domain.errors import Unavailable
 from airunner.services.admin import AdminService
 from airunner.services.dispatcher import Dispatcher
 from airunner.services.events import EventService
-from airunner.services.follower import Follower
 from airunner.services.jobs import JobRules, JobService
 from airunner.services.maintenance import Maintenance
 from airunner.services.notifier import Notifier
-from airunner.services.replica_news import ReplicaNews
+from airunner.services.replica_news import ChangeFeed, ReplicaNews
 from airunner.services.watchers import Watchers
 from airunner.services.worker_registry import WorkerRegistry
-from airunner.stores.base import JobStore, SharedStore
 from airunner.stores.records import Retention
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.domain.token import TokenSigner
+    from airunner.services.periodic import Periodic
+    from airunner.stores.base import JobStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceRules:
-    """What the operator decides about the platform."""
+    """What the operator decides about the services."""
 
     jobs: JobRules = JobRules()
     retention: Retention = Retention()
@@ -66,18 +66,16 @@ class Services:
             notifier=self.notifier,
             watchers=self.watchers,
             workers=workers,
-            looks_again=not isinstance(store, SharedStore),
+            looks_again=store.shared is None,
         )
         self.admin = AdminService(store)
         self.replica_news = (
-            ReplicaNews(store, clock=clock, notifier=self.notifier, watchers=self.watchers)
-            if isinstance(store, SharedStore)
+            ReplicaNews(store.shared, clock=clock, notifier=self.notifier, watchers=self.watchers)
+            if store.shared
             else None
         )
-        self.follower = (
-            Follower(store, clock=clock, notifier=self.notifier)
-            if isinstance(store, SharedStore) and store.capabilities.tells_changes
-            else None
+        self.change_feed = (
+            ChangeFeed(store.changes, clock=clock, notifier=self.notifier) if store.changes else None
         )
         self.maintenance = Maintenance(
             store=store,
@@ -87,30 +85,35 @@ class Services:
             retention=rules.retention,
             interval_seconds=rules.maintenance_interval_seconds,
         )
-        self._background: list[asyncio.Task[None]] = []
+        background = (self.maintenance, self.replica_news, self.change_feed)
+        self._loops = [part.periodic() for part in background if part]
         self._stopping = False
 
     async def __aenter__(self) -> Self:
-        """Open the store and begin its upkeep."""
+        """Open the store, then start the background loops."""
         await self.store.open()
-        self._background = [
-            asyncio.create_task(work.run())
-            for work in (self.maintenance, self.replica_news, self.follower)
-            if work
-        ]
+        for loop in self._loops:
+            loop.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End all waiting, then close the store."""
-        await self.stop()
-        for task in self._background:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-        await self.store.close()
+        """End all waiting, then the loops, then close the store, whatever the others did."""
+        async with AsyncExitStack() as endings:
+            endings.push_async_callback(self.store.close)
+            endings.push_async_callback(self._stop_loops)
+            await self.stop()
+
+    @property
+    def stuck_loops(self) -> list[str]:
+        """The names of the background loops that make no progress."""
+        return [loop.name for loop in self._loops if not loop.healthy]
+
+    def add_loop(self, loop: Periodic) -> None:
+        """Let a loop run as long as the services do. Before they are opened."""
+        self._loops.append(loop)
 
     async def check(self) -> None:
-        """Raise if the platform cannot serve."""
+        """Raise if the services cannot serve."""
         if self._stopping:
             raise Unavailable("the server is shutting down")
         await self.store.check()
@@ -122,3 +125,6 @@ class Services:
         self.events.stop()
         self.notifier.ring_all()
         await self.dispatcher.stop()
+
+    async def _stop_loops(self) -> None:
+        await asyncio.gather(*(loop.stop() for loop in self._loops))

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from airunner.domain.background import BackgroundTasks
 from airunner.domain.clock import wait_until
-from airunner.domain.errors import AirunnerError, Unavailable
+from airunner.domain.errors import Unavailable, error_text
 from airunner.stores.records import AttemptKey, Release
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Sequence
 
     from airunner.domain.clock import Clock
     from airunner.domain.job import Job
@@ -29,7 +30,7 @@ class Dispatcher:
         self._store = store
         self._clock = clock
         self._waiting: set[Demand] = set()
-        self._background: set[asyncio.Task[None]] = set()
+        self._background_tasks = BackgroundTasks(_log_failure)
         self._stopping = False
 
     @property
@@ -49,7 +50,7 @@ class Dispatcher:
                     await self._store.withdraw(demand)
             jobs = await asyncio.shield(claim)
         except asyncio.CancelledError:
-            self._in_background(self._retract(demand, claim))
+            self._background_tasks.begin("retract", self._retract(demand, claim))
             raise
         finally:
             self._waiting.discard(demand)
@@ -60,15 +61,14 @@ class Dispatcher:
     def hand_back(self, jobs: Sequence[Job]) -> None:
         """Give back claimed jobs that reached nobody."""
         if jobs:
-            self._in_background(self._release(jobs))
+            self._background_tasks.begin("hand back", self._release(jobs))
 
     async def stop(self) -> None:
         """End all waiting, and finish handing back."""
         self._stopping = True
         for demand in list(self._waiting):
             await self._store.withdraw(demand)
-        while self._background:
-            await asyncio.wait(self._background)
+        await self._background_tasks.finish()
 
     async def _retract(self, demand: Demand, claim: asyncio.Future[Sequence[Job]]) -> None:
         if not claim.done():
@@ -80,15 +80,14 @@ class Dispatcher:
             key = AttemptKey(job.job_id, job.attempt, job.receipt)
             try:
                 await self._store.release_job(Release(key=key, unstarted=True), self._clock.now())
-            except AirunnerError as error:
-                # Its visibility will lapse in any case.
-                _log.warning("dequeue.hand_back_failed", job_id=job.job_id, error=error.text)
+            except Exception as error:  # noqa: BLE001  the others are handed back; this one lapses in time
+                _log.warning("dequeue.hand_back_failed", job_id=job.job_id, error=error_text(error))
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping:
             raise Unavailable("the server is shutting down")
 
-    def _in_background(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+
+def _log_failure(_task: str, error: BaseException) -> None:
+    """Say that a claim could not even be looked at; what it took lapses by itself."""
+    _log.warning("dequeue.hand_back_failed", error=error_text(error))

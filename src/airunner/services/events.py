@@ -11,9 +11,10 @@ from airunner.domain import limits
 from airunner.domain.answers import Published
 from airunner.domain.batching import unpack
 from airunner.domain.errors import Unavailable
-from airunner.domain.event import EventType, Position
+from airunner.domain.event import EventType, StreamProgress, start_position
 from airunner.domain.job import JobState
-from airunner.services import metrics as counting
+from airunner.services import metrics
+from airunner.services.call_log import log_replayed
 from airunner.services.caller import current_caller
 from airunner.services.notifier import job_bell
 from airunner.stores.records import AttemptKey, EventQuery
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from airunner.domain.clock import Clock
-    from airunner.domain.event import EncodedEvent, Event
+    from airunner.domain.event import EncodedEvent, Event, Position
     from airunner.domain.requests import StreamRequest
     from airunner.domain.token import TokenSigner
     from airunner.services.notifier import Notifier
@@ -75,7 +76,7 @@ class EventService:
         key = AttemptKey(token.job_id, token.attempt, token.receipt)
         now = self._clock.now()
         life = await self._store.append_events(key, events, now)
-        counting.published(events)
+        metrics.published(events)
         self._workers.beat(token.job_id, now)
         self._notifier.ring(job_bell(token.job_id))
         return Published(
@@ -94,17 +95,15 @@ class EventService:
     async def stream_or_idle(self, request: StreamRequest) -> AsyncGenerator[Event | None, None]:
         """Yield single events, and None now and then while nothing happens."""
         start = await self.start_position(request)
-        last_timestamp = 0
+        progress = StreamProgress(start, request.from_timestamp)
         async with aclosing(self.stream_encoded(request, start)) as stored:
             async for encoded in stored:
                 if encoded is None:
                     yield None
                     continue
-                for event in unpack(decode_event(encoded), not_before=last_timestamp):
-                    last_timestamp = max(last_timestamp, event.timestamp)
-                    place = Position(encoded.attempt, event.last_sequence)
-                    if place > start and event.timestamp >= request.from_timestamp:
-                        yield replace(event, cursor=place.cursor)
+                events = unpack(decode_event(encoded), not_before=progress.last_timestamp)
+                for event in progress.take(encoded, events):
+                    yield event
 
     async def stream_encoded(
         self, request: StreamRequest, start: Position | None = None
@@ -126,21 +125,24 @@ class EventService:
             self._watchers.watch(current_caller.get().principal, query.job_id),
             self._notifier.listen(job_bell(query.job_id)) as bell,
         ):
-            quiet = True
+            quiet, replayed = True, False
             while not self._stopping:
                 noted = bell.rings
                 page = await self._store.read_events(query)
                 for event in page.events:
-                    query = replace(query, after=Position(event.attempt, event.last_sequence))
+                    query = replace(query, after=event.position)
                     if event.event_type in wanted:
                         quiet = False
                         yield event
                 if page.full:
                     continue
+                if not replayed:
+                    replayed = True
+                    log_replayed(query.job_id, position, query.after)
                 if not request.follow or _over(page, request.attempt):
                     return
                 if quiet:
-                    # A reader of a job that has nothing to say yet learns at once that it is connected.
+                    # The reader of a job without events learns at once that it is connected.
                     quiet = False
                     yield None
                 while not await bell.wait(noted, self._clock.now() + self._poll_ms):
@@ -150,16 +152,11 @@ class EventService:
         raise Unavailable("the server is shutting down")
 
     async def start_position(self, request: StreamRequest) -> Position:
-        """Return the place after which the wanted events begin."""
+        """Return the position after which the wanted events begin."""
         request.validate()
         job_id = limits.check_uuid(request.job_id, "job_id")
-        start = Position.from_cursor(request.cursor) if request.cursor else Position(0, 0)
-        if request.attempt:
-            return max(start, Position(request.attempt, max(0, request.from_sequence - 1)))
-        life = (await self._store.get_job(job_id)).life
-        if request.from_sequence:
-            start = max(start, Position(max(1, life.attempt), request.from_sequence - 1))
-        return start
+        current = 0 if request.attempt else (await self._store.get_job(job_id)).attempt
+        return start_position(request, current)
 
 
 def _wanted(event_filter: frozenset[EventType]) -> frozenset[EventType]:
@@ -170,7 +167,7 @@ def _wanted(event_filter: frozenset[EventType]) -> frozenset[EventType]:
 
 
 def _over(page: EventPage, attempt: int) -> bool:
-    """Tell whether nothing can follow: the job has ended, or the one attempt that is wanted has."""
+    """Return whether nothing can follow: the job has ended, or the only attempt that is wanted has."""
     if page.state.terminal:
         return True
     return 0 < attempt < page.attempt or (attempt == page.attempt > 0 and page.state is JobState.SCHEDULED)

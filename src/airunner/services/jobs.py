@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from airunner import telemetry
 from airunner.codec.events import admit_order, encode_event
-from airunner.codec.jobs import encode_execution, encode_params, merge_execution
+from airunner.codec.execution import encode_execution, merge_execution
+from airunner.codec.jobs import encode_params
 from airunner.domain import limits
 from airunner.domain.abridging import abridged
 from airunner.domain.answers import DequeuedJob, HeldJob
@@ -16,15 +17,16 @@ from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArg
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import JobState, mint_job_id
 from airunner.domain.lifecycle import held
+from airunner.domain.outcomes import prepare_entries, send_entries, single
 from airunner.domain.token import TaskToken
-from airunner.services import metrics as counting
+from airunner.services import metrics
+from airunner.services.call_log import log_cancelled, log_enqueued, log_paused, log_retried
 from airunner.services.caller import current_caller
 from airunner.services.notifier import holder_bell, job_bell
-from airunner.stores.base import LinkingStore
 from airunner.stores.records import AttemptKey, Completion, Demand, NewJob, Release
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from airunner.domain.answers import Enqueued, JobPage, QueueStats, WorkerSeen
     from airunner.domain.clock import Clock
@@ -89,19 +91,8 @@ class JobService:
         """Add jobs, each with its own outcome."""
         limits.check_range(len(requests), "jobs", 1, limits.MAX_BATCH_ENTRIES)
         now, principal = self._clock.now(), current_caller.get().principal
-        prepared: list[NewJob | AirunnerError] = []
-        for request in requests:
-            try:
-                prepared.append(self._prepare(request, principal, now))
-            except AirunnerError as error:
-                prepared.append(error)
-        accepted = [job for job in prepared if isinstance(job, NewJob)]
-        stored = iter(
-            await self._store.enqueue_jobs(accepted, max_queued=self._rules.max_queued) if accepted else ()
-        )
-        outcomes = [next(stored) if isinstance(job, NewJob) else job for job in prepared]
-        telemetry.jobs_enqueued.add(sum(map(_is_new, prepared, outcomes)))
-        return outcomes
+        prepared = prepare_entries(requests, lambda request: self._prepare(request, principal, now))
+        return await send_entries(prepared, lambda jobs: self._store_new(jobs, log_enqueued))
 
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
         """Claim jobs; wait for the first ones if there are none."""
@@ -110,7 +101,7 @@ class JobService:
         jobs = await self._dispatcher.dequeue(demand, wait_seconds)
         lost = self._workers.took(demand.worker_id, jobs)
         if jobs:
-            counting.dequeued(jobs, lost)
+            metrics.dequeued(jobs, lost)
         return [DequeuedJob(job, self._token(job)) for job in jobs]
 
     def hand_back(self, jobs: Sequence[DequeuedJob]) -> None:
@@ -147,14 +138,12 @@ class JobService:
 
     async def complete_jobs(self, requests: Sequence[CompleteRequest]) -> Sequence[JobState | AirunnerError]:
         """End held jobs, each with its own outcome."""
-        prepared: list[Completion | AirunnerError] = []
-        for request in requests:
-            try:
-                request.result.validate()
-                prepared.append(self.prepare_completion(request, _encoded(request.events)))
-            except AirunnerError as error:
-                prepared.append(error)
-        return await self.complete_prepared(prepared)
+
+        def prepare(request: CompleteRequest) -> Completion:
+            request.result.validate()
+            return self.prepare_completion(request, _encoded(request.events))
+
+        return await self.complete_prepared(prepare_entries(requests, prepare))
 
     def prepare_completion(self, request: CompleteRequest, events: Sequence[EncodedEvent]) -> Completion:
         """Check whose end it is. The result was validated, and the events are encoded already."""
@@ -167,22 +156,9 @@ class JobService:
     async def complete_prepared(
         self, prepared: Sequence[Completion | AirunnerError]
     ) -> Sequence[JobState | AirunnerError]:
-        """End held jobs whose completions were checked."""
+        """End held jobs whose completions were checked; one that was refused keeps its error."""
         limits.check_range(len(prepared), "completions", 1, limits.MAX_BATCH_ENTRIES)
-        valid = [entry for entry in prepared if isinstance(entry, Completion)]
-        now = self._clock.now()
-        ended = await self._store.complete_jobs(valid, now) if valid else ()
-        counting.completed(
-            [
-                counting.Completed(outcome, entry.events, self._over(entry.key.job_id))
-                for entry, outcome in zip(valid, ended, strict=True)
-                if not isinstance(outcome, AirunnerError)
-            ],
-            now,
-        )
-        stored = iter(ended)
-        outcomes = [next(stored) if isinstance(entry, Completion) else entry for entry in prepared]
-        return [entry if isinstance(entry, AirunnerError) else entry.state for entry in outcomes]
+        return await send_entries(prepared, self._store_ends)
 
     async def release_job(self, request: ReleaseRequest) -> JobState:
         """Give a held job back."""
@@ -204,7 +180,7 @@ class JobService:
         )
         now = self._clock.now()
         life = await self._store.release_job(release, now)
-        counting.released(life, events, now)
+        metrics.released(life, events, now)
         self._over(token.job_id)
         return life.state
 
@@ -223,7 +199,7 @@ class JobService:
                 self._refuse_when_stopping()
 
     async def list_jobs(self, query: JobQuery) -> JobPage:
-        """Return jobs, newest first, without what is large of them."""
+        """Return jobs, newest first, without their large parts."""
         if query.queue:
             limits.check_queue(query.queue)
         limits.check_range(query.page, "page", 1, limits.MAX_PAGE)
@@ -240,7 +216,8 @@ class JobService:
         job_id = limits.check_uuid(job_id, "job_id")
         now = self._clock.now()
         job = await self._store.cancel_job(job_id, now)
-        counting.ended(job.life, now)
+        if metrics.ended(job.life, now) or not job.state.terminal:
+            log_cancelled(job)
         self._notifier.ring(holder_bell(job_id))
         self._notifier.ring(job_bell(job_id))
         return job.masked()
@@ -269,11 +246,8 @@ class JobService:
             due_at=now,
             retried_from=job_id,
         )
-        outcome = (await self._store.enqueue_jobs([copy], max_queued=self._rules.max_queued))[0]
-        if isinstance(outcome, AirunnerError):
-            raise outcome
-        telemetry.jobs_enqueued.add(outcome.job_id == copy.job_id)
-        return (await self._store.get_job(outcome.job_id)).masked()
+        enqueued = single(await self._store_new([copy], log_retried))
+        return (await self._store.get_job(enqueued.job_id)).masked()
 
     async def list_queues(self) -> Sequence[QueueStats]:
         """Return the queues that were used, by name."""
@@ -282,9 +256,10 @@ class JobService:
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
         await self._store.set_paused(limits.check_queue(queue), paused=paused)
+        log_paused(queue, paused=paused)
 
     async def list_workers(self) -> Sequence[WorkerSeen]:
-        """Return the workers that were heard of lately."""
+        """Return the workers that called lately, or hold jobs."""
         return self._workers.list(self._clock.now())
 
     def _prepare(self, request: EnqueueRequest, principal: str, now: int) -> NewJob:
@@ -312,6 +287,28 @@ class JobService:
             created_at=now,
             due_at=now + delay * 1000,
         )
+
+    async def _store_new(
+        self, jobs: Sequence[NewJob], log: Callable[[Sequence[NewJob]], None]
+    ) -> Sequence[Enqueued | AirunnerError]:
+        outcomes = await self._store.enqueue_jobs(jobs, max_queued=self._rules.max_queued)
+        added = [job for job, outcome in zip(jobs, outcomes, strict=True) if _is_new(job, outcome)]
+        telemetry.jobs_enqueued.add(len(added))
+        log(added)
+        return outcomes
+
+    async def _store_ends(self, completions: Sequence[Completion]) -> list[JobState | AirunnerError]:
+        now = self._clock.now()
+        outcomes = await self._store.complete_jobs(completions, now)
+        metrics.completed(
+            [
+                metrics.Completed(outcome, entry.events, self._over(entry.key.job_id))
+                for entry, outcome in zip(completions, outcomes, strict=True)
+                if not isinstance(outcome, AirunnerError)
+            ],
+            now,
+        )
+        return [life if isinstance(life, AirunnerError) else life.state for life in outcomes]
 
     def _demand(self, request: DequeueRequest) -> tuple[Demand, int]:
         limits.check_range(len(request.more_queues), "more_queues", 0, limits.MAX_MORE_QUEUES)
@@ -343,9 +340,10 @@ class JobService:
 
     async def _linked(self, job: Job) -> Job:
         """Return a job with the addresses of its payloads; nothing masks what is read there."""
-        if not isinstance(self._store, LinkingStore):
+        linking = self._store.payload_links
+        if not linking:
             return job
-        links = await self._store.link_payloads(job.job_id, limits.PAYLOAD_URL_SECONDS)
+        links = await linking.link_payloads(job.job_id, limits.PAYLOAD_URL_SECONDS)
         params_url = "" if job.params.may_hold_secrets else links.params_url
         return replace(job, params_url=params_url, result_url=links.result_url)
 
@@ -360,7 +358,7 @@ class JobService:
         return token
 
     def _over(self, job_id: str) -> int:
-        """Let go of a job and tell who waits for that; return when it was claimed, 0 if it is not known."""
+        """Forget who holds a job and wake who waits for it; return when it was claimed, 0 if unknown."""
         if self._notifier.heard:
             self._notifier.ring(job_bell(job_id))
             self._notifier.ring(holder_bell(job_id))
@@ -371,8 +369,8 @@ class JobService:
             raise Unavailable("the server is shutting down")
 
 
-def _is_new(new_job: NewJob | AirunnerError, outcome: Enqueued | AirunnerError) -> bool:
-    return not isinstance(outcome, AirunnerError) and getattr(new_job, "job_id", "") == outcome.job_id
+def _is_new(new_job: NewJob, outcome: Enqueued | AirunnerError) -> bool:
+    return not isinstance(outcome, AirunnerError) and outcome.job_id == new_job.job_id
 
 
 def _key(token: TaskToken) -> AttemptKey:
@@ -384,6 +382,6 @@ def _encoded(events: Sequence[Event]) -> list[EncodedEvent]:
 
 
 def _fingerprint(queue: str, delay: int, max_attempts: int, params: bytes, override: bytes) -> bytes:
-    """Return what tells one request from another with the same id: all it says, before any default."""
+    """Return a hash of all that a request says, before defaults: two with the same id can differ in it."""
     head = f"{queue} {delay} {max_attempts} {len(params)} ".encode()
     return hashlib.sha256(head + params + override).digest()

@@ -1,4 +1,4 @@
-"""Upkeep of the store, again and again."""
+"""Upkeep of the store."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from airunner.domain.errors import AirunnerError, NotFound
-from airunner.services import metrics as counting
+from airunner.domain.errors import NotFound
+from airunner.services import metrics
 from airunner.services.notifier import holder_bell, job_bell
+from airunner.services.periodic import Periodic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from airunner.stores.base import JobStore
     from airunner.stores.records import Retention
 
-_PASSES_MISSED = 4
 _log = structlog.get_logger("airunner.maintenance")
 
 
@@ -43,45 +43,46 @@ class Maintenance:
         self._workers = workers
         self._retention = retention
         self._interval_seconds = interval_seconds
-        self._last_pass_at = clock.now()
+        self._has_more = False
 
-    @property
-    def alive(self) -> bool:
-        """Whether passes come as often as they should, give or take a few."""
-        return self._clock.now() - self._last_pass_at <= self._interval_seconds * 1000 * _PASSES_MISSED
-
-    async def run(self) -> None:
-        """Go on until cancelled; a pass that fails is tried again with the next."""
-        while True:
-            await self._clock.sleep(self._interval_seconds)
-            try:
-                await self.run_once()
-            except AirunnerError as error:
-                _log.warning("maintenance.failed", error=error.text)
+    def periodic(self) -> Periodic:
+        """Return the loop of this. A turn is one step, so that a long pass is not taken for a stuck one."""
+        return Periodic(
+            "maintenance",
+            self.step,
+            clock=self._clock,
+            interval_seconds=lambda: 0.0 if self._has_more else self._interval_seconds,
+            failure_event="maintenance.failed",
+        )
 
     async def run_once(self) -> None:
-        """One whole pass, in as many bounded steps as it takes."""
+        """Run one whole pass, in as many bounded steps as it takes."""
+        await self.step()
+        while self._has_more:
+            await self.step()
+
+    async def step(self) -> None:
+        """Run one bounded step."""
+        # A step that fails is not repeated at once.
+        self._has_more = False
         self._workers.forget_lapsed(self._clock.now())
-        busy = True
-        while busy:
-            upkeep = await self._store.maintain(self._retention, self._clock.now())
-            for job_id in upkeep.ended_jobs:
-                self._workers.left(job_id)
-                self._notifier.ring(job_bell(job_id))
-                self._notifier.ring(holder_bell(job_id))
-            await self._count_ends(upkeep.ended_jobs)
-            busy = bool(upkeep.ended_jobs or upkeep.purged_jobs or upkeep.purged_events)
-            if busy:
-                _log.info(
-                    "maintenance.pass",
-                    ended=len(upkeep.ended_jobs),
-                    purged_jobs=upkeep.purged_jobs,
-                    purged_events=upkeep.purged_events,
-                )
-        self._last_pass_at = self._clock.now()
+        upkeep = await self._store.maintain(self._retention, self._clock.now())
+        for job_id in upkeep.ended_jobs:
+            self._workers.left(job_id)
+            self._notifier.ring(job_bell(job_id))
+            self._notifier.ring(holder_bell(job_id))
+        await self._count_ends(upkeep.ended_jobs)
+        self._has_more = bool(upkeep.ended_jobs or upkeep.purged_jobs or upkeep.purged_events)
+        if self._has_more:
+            _log.info(
+                "maintenance.pass",
+                ended=len(upkeep.ended_jobs),
+                purged_jobs=upkeep.purged_jobs,
+                purged_events=upkeep.purged_events,
+            )
 
     async def _count_ends(self, job_ids: Sequence[str]) -> None:
         """Look how jobs ended; this is rare enough to ask for each."""
         for job_id in job_ids:
             with suppress(NotFound):
-                counting.expired((await self._store.get_job(job_id)).life)
+                metrics.expired((await self._store.get_job(job_id)).life)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def dequeued(jobs: Sequence[Job], lost: int) -> None:
-    """Count claims; of these jobs, so many were taken from a worker that was not heard of again."""
+    """Count claims; `lost` of these jobs were held by a worker that never released them."""
     lives = [job.life for job in jobs]
     telemetry.jobs_dequeued.add(len(lives))
     telemetry.jobs_redelivered.add(sum([life.attempt - life.handed_back > 1 for life in lives]))
@@ -60,7 +60,7 @@ def expired(life: Lifecycle) -> None:
 
 
 def ended(life: Lifecycle, now: int) -> bool:
-    """Count a job that ended just now; tell whether it did."""
+    """Count a job if it ended just now; return whether it did."""
     if not life.result or life.finished_at != now:
         return False
     _ended([life])
@@ -77,8 +77,8 @@ def published(events: Sequence[EncodedEvent]) -> None:
 
 
 def _ended(lives: Sequence[Lifecycle]) -> None:
-    alike = Counter([(life.state, life.result.outcome) for life in lives if life.result])
-    for (state, outcome), times in alike.items():
+    counts = Counter([(life.state, life.result.outcome) for life in lives if life.result])
+    for (state, outcome), times in counts.items():
         telemetry.jobs_completed.add(times, state.name.lower(), outcome.name.lower())
 
 
@@ -91,7 +91,7 @@ def _took(job: Completed, now: int) -> int | None:
     return result.completed_at - result.started_at if result and result.started_at else None
 
 
-def _record(spread: Histogram, millis: Sequence[int]) -> None:
-    """Record times of jobs that passed together: they have few different ones."""
+def _record(histogram: Histogram, millis: Sequence[int]) -> None:
+    """Record times of jobs that came in one call: they have few different ones."""
     for value, times in Counter(millis).items():
-        spread.record(value / 1000, times)
+        histogram.record(value / 1000, times)

@@ -1,12 +1,11 @@
-"""Bells that carry no data: they only say that it is worth looking again."""
+"""Bells that carry no data: a ring only means that it is worth reading again."""
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from airunner.domain.clock import wait_until
+from airunner.domain.background import WakeUp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,24 +17,19 @@ class Bell:
     """Counts its rings. Note the count, look, then wait for one beyond it: no ring is missed."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._waiting: asyncio.Future[None] | None = None
+        self._wake_up = WakeUp(clock)
         self.rings = 0
         self.listeners = 0
 
     def ring(self) -> None:
         """Wake everybody who waits."""
         self.rings += 1
-        waiting, self._waiting = self._waiting, None
-        if waiting and not waiting.done():
-            waiting.set_result(None)
+        self._wake_up.notify()
 
     async def wait(self, noted: int, until: int) -> bool:
-        """Wait for a ring after the noted count, at most until an instant; tell whether there was one."""
+        """Wait for a ring after the noted count, at most until an instant; return whether there was one."""
         while self.rings == noted:
-            if self._waiting is None:
-                self._waiting = asyncio.get_running_loop().create_future()
-            if not await wait_until(self._clock, until, self._waiting):
+            if not await self._wake_up.wait(until):
                 return False
         return True
 

@@ -1,14 +1,12 @@
-"""Queues and workers as metrics, looked at now and then: asking the store at each scrape would be dear."""
+"""Metrics of queues and workers, read every 15 s: reading them at each scrape would cost too much."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from airunner import telemetry
-from airunner.domain.errors import AirunnerError
+from airunner.services.periodic import Periodic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,19 +14,17 @@ if TYPE_CHECKING:
     from airunner.domain.answers import MessageCounts, QueueStats
     from airunner.domain.clock import Clock
     from airunner.services.api import JobsApi
-    from airunner.stores.base import DeadLetters
-
-_log = structlog.get_logger("airunner.sampling")
+    from airunner.stores.abilities import DeadLetters
 
 INTERVAL_SECONDS: Final = 15.0
 MESSAGES_INTERVAL_MS: Final = 60_000
-"""Messages are counted less often: each look is two calls of AWS for every queue."""
+"""Messages are counted less often: that takes two calls of AWS for every queue."""
 MAX_QUEUES: Final = 100
 OTHER_QUEUES: Final = "_other"
 STALE_AFTER_MS: Final = 90_000
-"""A worker is heard of every 20 s while it waits for jobs, and every 60 s at least while it holds one."""
+"""A worker calls every 20 s while it waits for jobs, and at least every 60 s while it holds one."""
 
-# What sampling may cost: this part of the time.
+# The part of the time that reading may take.
 _SHARE: Final = 0.05
 
 
@@ -45,20 +41,28 @@ class QueueMetrics:
         self._count_messages_at = 0
         self._clock = clock
         self._labelled: set[str] = set()
+        self._last_look_seconds = 0.0
 
-    async def run(self) -> None:
-        """Go on until cancelled; a look that fails is repeated with the next."""
-        while True:
-            began = self._clock.now()
-            try:
-                await self.run_once()
-            except AirunnerError as error:
-                _log.warning("sampling.failed", error=error.text)
-            took_seconds = (self._clock.now() - began) / 1000
-            await self._clock.sleep(max(INTERVAL_SECONDS, took_seconds / _SHARE))
+    def periodic(self) -> Periodic:
+        """Return the loop that looks: at once, then every 15 s, less often where a look takes long."""
+        return Periodic(
+            "queue_metrics",
+            self.run_once,
+            clock=self._clock,
+            interval_seconds=lambda: max(INTERVAL_SECONDS, self._last_look_seconds / _SHARE),
+            failure_event="sampling.failed",
+            at_once=True,
+        )
 
     async def run_once(self) -> None:
-        """Look once."""
+        """Look once, and take note of how long that took."""
+        began = self._clock.now()
+        try:
+            await self._look()
+        finally:
+            self._last_look_seconds = (self._clock.now() - began) / 1000
+
+    async def _look(self) -> None:
         self._show_queues(await self._jobs.list_queues())
         workers = await self._jobs.list_workers()
         now = self._clock.now()
@@ -67,7 +71,7 @@ class QueueMetrics:
         if self._messages and now >= self._count_messages_at:
             # Set before the look: one that fails is not repeated any sooner.
             self._count_messages_at = now + MESSAGES_INTERVAL_MS
-            self._show_messages(await self._messages.count_messages())
+            self._show_messages(await self._messages.count())
 
     def _show_queues(self, queues: Sequence[QueueStats]) -> None:
         self._choose(queues)

@@ -1,4 +1,4 @@
-"""Who watches what: workers publish faster while somebody looks."""
+"""Who watches which job: workers publish faster while somebody does."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class Watchers:
 
     @property
     def jobs(self) -> Sequence[str]:
-        """The jobs that somebody looks at."""
+        """The jobs that somebody watches."""
         return list(self._watchers)
 
     def watched(self, job_id: str) -> bool:
-        """Tell whether anybody looks at the job."""
+        """Return whether anybody watches the job."""
         return job_id in self._watchers
 
     @contextmanager
     def watch(self, principal: str, job_id: str) -> Iterator[None]:
-        """Look at a job; refused when the principal has too many streams of it open here."""
+        """Count a stream of a job while the block lasts; refused if the principal has too many open here."""
         if self._streams[principal, job_id] >= self._max_streams:
             raise ResourceExhausted(f"there are {self._max_streams} streams of this job open already")
         self._change(principal, job_id, 1)

@@ -1,4 +1,4 @@
-"""The workers that this server heard of, from their own calls."""
+"""The workers that call this server, and the jobs that they hold."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class WorkerRegistry:
         self._holders: dict[str, tuple[str, int, int]] = {}
 
     def requested(self, worker_id: str, instance_id: str, queues: tuple[str, ...], now: int) -> None:
-        """A worker asks for jobs."""
+        """Note that a worker asks for jobs."""
         if worker_id:
             worker = self._workers.setdefault(worker_id, _Worker(instance_id, queues, now))
             worker.instance_id, worker.queues, worker.last_seen_at = instance_id, queues, now
 
     def took(self, worker_id: str, jobs: Iterable[Job]) -> int:
-        """A worker got jobs; tell how many of them another had held, and never said that it let go."""
+        """Note that a worker got jobs; return how many of them another held and never released."""
         taken = {job.job_id: (worker_id, job.life.updated_at, job.life.visible_until) for job in jobs}
         lost = sum([self.left(job_id) > 0 for job_id in taken.keys() & self._holders.keys()])
         self._holders.update(taken)
@@ -56,7 +56,7 @@ class WorkerRegistry:
         return lost
 
     def beat(self, job_id: str, now: int, visible_until: int = 0) -> None:
-        """The holder of a job gave a sign of life, and may have extended its visibility."""
+        """Note a sign of life of the holder of a job, which may have extended its visibility."""
         worker_id, since, until = self._holders.get(job_id, _NOBODY)
         if visible_until > until and since:
             self._holders[job_id] = (worker_id, since, visible_until)
@@ -71,7 +71,7 @@ class WorkerRegistry:
             self.left(job_id)
 
     def left(self, job_id: str) -> int:
-        """A job is in nobody's hands any more; return when it was claimed, 0 if that is not known."""
+        """Note that nobody holds a job any more; return when it was claimed, 0 if that is not known."""
         worker_id, since, _ = self._holders.pop(job_id, _NOBODY)
         worker = self._workers.get(worker_id)
         if worker:
@@ -79,7 +79,7 @@ class WorkerRegistry:
         return since
 
     def list(self, now: int) -> Sequence[WorkerSeen]:
-        """Return the workers heard of lately, by name, each with up to a hundred of its jobs."""
+        """Return the workers that called lately or hold jobs, by name, each with up to 100 of its jobs."""
         for worker_id, worker in list(self._workers.items()):
             if now - worker.last_seen_at > _FORGOTTEN_AFTER_MS and not worker.job_ids:
                 del self._workers[worker_id]

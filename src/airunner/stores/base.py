@@ -8,27 +8,19 @@ where they differ, `Capabilities` says so.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from airunner.domain.lifecycle import Lifecycle
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from airunner.domain.answers import (
-        DeadLetter,
-        DeadLetterPage,
-        Enqueued,
-        JobPage,
-        MessageCounts,
-        PayloadLinks,
-        QueueStats,
-        Redriven,
-    )
+    from airunner.domain.answers import Enqueued, JobPage, QueueStats
     from airunner.domain.errors import AirunnerError
     from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job
-    from airunner.domain.requests import JobQuery, Redrive
+    from airunner.domain.requests import JobQuery
+    from airunner.stores.abilities import ChangeStream, DeadLetters, PayloadLinking, SharedState
     from airunner.stores.records import (
         ApiKey,
         AttemptKey,
@@ -54,8 +46,6 @@ class Capabilities:
     durable: bool
     # Whether queues are those that somebody configured, or any name that is used.
     configured_queues: bool = False
-    # Whether `read_changes` tells of events that other servers stored.
-    tells_changes: bool = False
 
 
 class KeyStore(Protocol):
@@ -71,15 +61,34 @@ class KeyStore(Protocol):
         """Return all keys, oldest first."""
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
-        """End a key; tell whether it exists. A revoked one stays as it is."""
+        """Revoke a key; return whether it exists. A revoked one stays as it is."""
 
 
 class JobStore(KeyStore, Protocol):
-    """Jobs and their events. Opened before use, closed once."""
+    """Jobs and their events. Opened before use, closed once.
+
+    What only some stores can do is an object of its own behind an attribute, which is None on the others.
+    """
 
     @property
     def capabilities(self) -> Capabilities:
         """Where this store differs from others."""
+
+    @property
+    def payload_links(self) -> PayloadLinking | None:
+        """Addresses of large payloads, where these can be read without a server."""
+
+    @property
+    def dead_letters(self) -> DeadLetters | None:
+        """The dead-letter queues, where jobs travel as messages."""
+
+    @property
+    def shared(self) -> SharedState | None:
+        """What other servers of the same store do, where there may be others."""
+
+    @property
+    def changes(self) -> ChangeStream | None:
+        """A stream of what other servers write, where one is configured."""
 
     async def open(self) -> None:
         """Make ready; running jobs get their whole visibility again: our downtime is not their fault."""
@@ -153,51 +162,3 @@ class JobStore(KeyStore, Protocol):
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """End what nobody may claim any more, and purge what is too old. Bounded; call it again and again."""
-
-
-@runtime_checkable
-class LinkingStore(Protocol):
-    """A store that keeps large payloads where they can be read without a server."""
-
-    async def link_payloads(self, job_id: str, seconds: int) -> PayloadLinks:
-        """Return addresses that are good for so long. Who may have them is for the caller to know."""
-
-
-@runtime_checkable
-class SharedStore(JobStore, Protocol):
-    """A store that other servers write to as well, so that their news have to be asked for."""
-
-    async def read_marks(self, job_ids: Sequence[str]) -> Mapping[str, Hashable]:
-        """Return, of the jobs that exist, something that changes with what their holders or watchers see."""
-
-    async def note_watched(self, job_ids: Sequence[str], until: int) -> None:
-        """Let every server know that somebody looks at these jobs; see `Lifecycle.watched_until`."""
-
-    async def read_changes(self) -> Collection[str]:
-        """Return jobs that got events lately, sooner than their marks are asked for; some may be missing.
-
-        Only of a store that `tells_changes`. One reader at a time.
-        """
-
-
-@runtime_checkable
-class DeadLetters(Protocol):
-    """A store whose messages can end in a dead-letter queue. Rows decide; no message is a job."""
-
-    async def list_dead_letters(self, queue: str, max_messages: int) -> DeadLetterPage:
-        """Look at messages; they can be received again at once."""
-
-    async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
-        """Send messages back, each before it is deleted: one may come twice, which is harmless, none is lost.
-
-        A call is bounded in messages and in time. What was looked at and left stays out of sight for half a
-        minute, so that calls in a row come to an end.
-        """
-
-    async def purge_dead_letters(
-        self, queue: str, max_messages: int, *, dry_run: bool
-    ) -> Sequence[DeadLetter]:
-        """Delete messages and return them. A job that is open gets a new message in time."""
-
-    async def count_messages(self) -> Sequence[MessageCounts]:
-        """Return the counts of every queue."""

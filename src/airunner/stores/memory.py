@@ -42,6 +42,10 @@ class MemoryStore:
     """Implements JobStore with dictionaries; every method is one step of the event loop."""
 
     capabilities = Capabilities(strict_fifo=True, redelivery_slack_seconds=0, durable=False)
+    payload_links = None
+    dead_letters = None
+    shared = None
+    changes = None
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -204,7 +208,7 @@ class MemoryStore:
         return list(self._keys.values())
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
-        """End a key; tell whether it exists."""
+        """Revoke a key; return whether it exists."""
         key = self._keys.get(key_id)
         if key and not key.revoked_at:
             self._keys[key_id] = replace(key, revoked_at=now)

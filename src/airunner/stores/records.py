@@ -40,7 +40,7 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Demand:
-    """One caller's wish for jobs; `queues` in the order of preference. Compared by identity."""
+    """One waiting dequeue; `queues` in the order of preference. Compared by identity."""
 
     queues: tuple[str, ...]
     max_jobs: int

@@ -22,7 +22,7 @@ class WaitingRoom(Generic[T]):
         self._by_queue: dict[str, dict[Demand, None]] = {}
 
     def __contains__(self, demand: object) -> bool:
-        """Tell whether a demand is parked."""
+        """Return whether a demand is parked."""
         return demand in self._parked
 
     @property

@@ -148,15 +148,15 @@ def _register(meter: Meter, instrument: Instrument) -> None:
 
 def _resource(service: str, instance: str) -> Resource:
     """Say who we are; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES know better."""
-    asked = Resource.create()
+    configured = Resource.create()
     ours = {"service.name": service, "service.instance.id": instance}
-    named = not str(asked.attributes.get("service.name", "")).startswith("unknown_service")
+    named = not str(configured.attributes.get("service.name", "")).startswith("unknown_service")
     missing = {
         key: value
         for key, value in ours.items()
-        if key not in asked.attributes or (key == "service.name" and not named)
+        if key not in configured.attributes or (key == "service.name" and not named)
     }
-    return asked.merge(Resource(missing))
+    return configured.merge(Resource(missing))
 
 
 def _now_ns() -> int:

@@ -67,22 +67,22 @@ class Counter(Instrument):
 
 
 class Gauge(Instrument):
-    """A gauge: it rises and falls. Either shown from time to time, or the sum of those it follows."""
+    """A gauge: it rises and falls. What is shown from time to time, and the sum of those it follows."""
 
     def __init__(self, name: str, description: str, *labels: str, unit: str = "") -> None:
         super().__init__(name, description, *labels, unit=unit)
         self._shown: Mapping[LabelValues, float] = {}
-        self._sources: dict[int, Callable[[], float]] = {}
+        self._sources: dict[int, tuple[LabelValues, Callable[[], float]]] = {}
         self._last_key = 0
 
     def show(self, values: Mapping[LabelValues, float]) -> None:
         """Be this from now on; what was shown before is gone."""
         self._shown = values
 
-    def follow(self, source: Callable[[], float]) -> Callable[[], None]:
-        """Add what a source says when it is asked; return what ends that. Not for one with labels."""
+    def follow(self, source: Callable[[], float], *values: str) -> Callable[[], None]:
+        """Add what a source says when asked, under one value for each label; return what ends that."""
         self._last_key = key = self._last_key + 1
-        self._sources[key] = source
+        self._sources[key] = (values, source)
 
         def end() -> None:
             self._sources.pop(key, None)
@@ -91,9 +91,10 @@ class Gauge(Instrument):
 
     def read(self) -> Mapping[LabelValues, float]:
         """The values as they are."""
-        if self.labels:
-            return self._shown
-        return {(): sum(source() for source in list(self._sources.values()))}
+        found: dict[LabelValues, float] = dict(self._shown) if self.labels else {(): 0}
+        for values, source in list(self._sources.values()):
+            found[values] = found.get(values, 0) + source()
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,12 @@ _HTTP: Final = "http/protobuf"
 
 
 def sdk_is_disabled(environment: Mapping[str, str]) -> bool:
-    """Tell whether there shall be no metrics at all."""
+    """Return whether there shall be no metrics at all."""
     return _first(environment, ["OTEL_SDK_DISABLED"]).lower() == "true"
 
 
 def otlp_is_wanted(environment: Mapping[str, str]) -> bool:
-    """Tell whether to send metrics to a receiver: one is named, and we speak its protocol."""
+    """Return whether to send metrics to a receiver: one is named, and its protocol is supported."""
     exporters = {name.strip() for name in environment.get("OTEL_METRICS_EXPORTER", "").split(",")}
     if sdk_is_disabled(environment) or not exporters & {"", "otlp"} or not _first(environment, _ENDPOINTS):
         return False

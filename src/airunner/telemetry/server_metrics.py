@@ -8,54 +8,60 @@ from airunner.telemetry.instruments import LONG_SECONDS, SECONDS, Counter, Gauge
 from airunner.telemetry.logs import logs_dropped
 
 queue_depth = Gauge("airunner.queue.depth", "Jobs in a queue, by state", "queue", "state")
-queue_oldest_age = Gauge(
-    "airunner.queue.oldest_age", "Since when the oldest scheduled job is in its queue", "queue", unit="s"
-)
+queue_oldest_age = Gauge("airunner.queue.oldest_age", "Age of the oldest scheduled job", "queue", unit="s")
 queue_paused = Gauge("airunner.queue.paused", "1 for a queue that is paused", "queue")
-queue_messages = Gauge("airunner.queue.messages", "Messages of a queue on SQS, about", "queue", "state")
+queue_messages = Gauge(
+    "airunner.queue.messages", "Approximate number of messages of a queue on SQS", "queue", "state"
+)
 queue_dead_letters = Gauge(
-    "airunner.queue.dead_letters", "Messages in the dead-letter queue of a queue, about", "queue"
+    "airunner.queue.dead_letters",
+    "Approximate number of messages in the dead-letter queue of a queue",
+    "queue",
 )
 
-jobs_enqueued = Counter("airunner.jobs.enqueued", "Jobs that were added")
-jobs_dequeued = Counter("airunner.jobs.dequeued", "Attempts that were begun")
+jobs_enqueued = Counter("airunner.jobs.enqueued", "Jobs enqueued")
+jobs_dequeued = Counter("airunner.jobs.dequeued", "Attempts begun")
 jobs_redelivered = Counter("airunner.jobs.redelivered", "Attempts beyond the first of their job")
-jobs_released = Counter("airunner.jobs.released", "Attempts that were given back")
-jobs_completed = Counter("airunner.jobs.completed", "Jobs that ended, in whatever way", "state", "outcome")
+jobs_released = Counter("airunner.jobs.released", "Attempts released by their worker")
+jobs_completed = Counter("airunner.jobs.completed", "Jobs ended", "state", "outcome")
 jobs_queue_wait = Histogram(
-    "airunner.jobs.queue_wait", "From when a job was due to its first dequeue", LONG_SECONDS, unit="s"
+    "airunner.jobs.queue_wait", "Time from when a job is due to its first dequeue", LONG_SECONDS, unit="s"
 )
 jobs_processing_time = Histogram(
     "airunner.jobs.processing_time",
-    "From a job's last dequeue to its completion",
+    "Time from a job's last dequeue to its completion",
     LONG_SECONDS,
     unit="s",
 )
-attempts_lost = Counter("airunner.attempts.lost", "Attempts whose worker was not heard of again", "then")
+attempts_lost = Counter("airunner.attempts.lost", "Attempts whose worker stopped calling", "then")
 
-events_published = Counter("airunner.events.published", "Events that were accepted")
-events_batches = Counter("airunner.events.batches", "Entries that these events were stored in")
-events_published_bytes = Counter("airunner.events.published_bytes", "What these entries take", unit="By")
+events_published = Counter("airunner.events.published", "Events published")
+events_batches = Counter("airunner.events.batches", "Batches that these events were stored in")
+events_published_bytes = Counter("airunner.events.published_bytes", "Size of these batches", unit="By")
 streams_active = Gauge("airunner.streams.active", "Open event streams")
 
 connections_refused = Counter(
     "airunner.connections.refused", "Connections that were refused or ended by a limit", "reason"
 )
 
-dequeues_waiting = Gauge("airunner.dequeues.waiting", "Calls that wait for jobs")
-workers_seen = Gauge("airunner.workers", "Workers that were heard of lately", "health")
+dequeues_waiting = Gauge("airunner.dequeues.waiting", "Dequeue calls that wait for jobs")
+workers_seen = Gauge("airunner.workers", "Workers that called lately", "health")
 
-store_commits = Counter("airunner.store.commits", "Transactions that were committed")
-store_commit_time = Counter("airunner.store.commit_time", "How long these commits took", unit="s")
-
-aws_calls = Counter("airunner.aws.calls", "Calls of AWS, each try counted", "service", "operation", "outcome")
-aws_call_time = Histogram(
-    "airunner.aws.call_time", "How long these calls took", SECONDS, "service", "operation", unit="s"
+loop_last_success_age = Gauge(
+    "airunner.loop.last_success_age", "Time since a background loop last did its work", "loop", unit="s"
 )
-aws_retries = Counter("airunner.aws.retries", "Calls of AWS that failed and were repeated", "service")
-aws_throttles = Counter("airunner.aws.throttles", "Calls that AWS refused as too many", "service")
+
+store_commits = Counter("airunner.store.commits", "Transactions committed")
+store_commit_time = Counter("airunner.store.commit_time", "Time that these commits took", unit="s")
+
+aws_calls = Counter("airunner.aws.calls", "Calls of AWS, retries included", "service", "operation", "outcome")
+aws_call_time = Histogram(
+    "airunner.aws.call_time", "Time that these calls took", SECONDS, "service", "operation", unit="s"
+)
+aws_retries = Counter("airunner.aws.retries", "Calls of AWS that failed and were retried", "service")
+aws_throttles = Counter("airunner.aws.throttles", "Calls that AWS throttled", "service")
 aws_consumed_capacity = Counter(
-    "airunner.aws.consumed_capacity", "Capacity units that DynamoDB charged", "table", "kind"
+    "airunner.aws.consumed_capacity", "Capacity units consumed in DynamoDB", "table", "kind"
 )
 aws_sends_failed = Counter("airunner.aws.sends_failed", "Messages of jobs that could not be sent")
 aws_follow_ups_failed = Counter(
@@ -83,6 +89,7 @@ SERVER_METRICS: Final[tuple[Instrument, ...]] = (
     connections_refused,
     dequeues_waiting,
     workers_seen,
+    loop_last_success_age,
     store_commits,
     store_commit_time,
     aws_calls,

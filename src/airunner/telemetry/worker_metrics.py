@@ -19,17 +19,17 @@ heartbeats_failed = Counter("airunner.worker.heartbeats_failed", "Heartbeats tha
 batch_size = Histogram(
     "airunner.batching.batch_size", "Events in a batch", (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 49.0, 50.0)
 )
-flush_reason = Counter("airunner.batching.flush_reason", "Batches, by why they were flushed", "reason")
+flush_reason = Counter("airunner.batching.flush_reason", "Flushes, by reason", "reason")
 flush_latency = Histogram(
-    "airunner.batching.flush_latency", "From the first event of a batch to its flush", SECONDS, unit="s"
+    "airunner.batching.flush_latency", "Time from the first event of a batch to its flush", SECONDS, unit="s"
 )
-events_buffered = Gauge("airunner.batching.events_buffered", "Events that no server has acknowledged yet")
+events_buffered = Gauge("airunner.batching.events_buffered", "Events not acknowledged by a server yet")
 
 publish_latency = Histogram(
-    "airunner.publish.latency", "From a publish call to its acknowledgement", SECONDS, unit="s"
+    "airunner.publish.latency", "Time from a publish call to its acknowledgement", SECONDS, unit="s"
 )
-publish_retries = Counter("airunner.publish.retries", "Publish calls that failed and were repeated")
-events_lost = Counter("airunner.publish.events_lost", "Events that a GAP stands for")
+publish_retries = Counter("airunner.publish.retries", "Publish calls that failed and were retried")
+events_lost = Counter("airunner.publish.events_lost", "Events lost and replaced by a GAP")
 
 WORKER_METRICS: Final[tuple[Instrument, ...]] = (
     attempts_ended,

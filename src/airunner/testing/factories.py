@@ -33,7 +33,7 @@ NOON = 1_700_000_000_000
 
 
 def make_services(store: JobStore, clock: Clock, rules: ServiceRules | None = None) -> Services:
-    """Return a platform whose upkeep only runs by `maintenance.run_once()`."""
+    """Return services whose maintenance only runs by `maintenance.run_once()`."""
     rules = rules or ServiceRules(maintenance_interval_seconds=NEVER_SECONDS)
     return Services(store, clock, TokenSigner([TOKEN_KEY]), rules)
 
@@ -48,7 +48,7 @@ def make_request(
     max_attempts: int = 0,
     execution: ExecutionConfig | ExecutionOverride | None = None,
 ) -> EnqueueRequest:
-    """Return a wish for a job, with a request id of its own unless one is given."""
+    """Return a request to enqueue a job, with a new request id unless one is given."""
     return EnqueueRequest(
         request_id=request_id or str(uuid.uuid4()),
         queue=queue,

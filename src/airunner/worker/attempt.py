@@ -4,33 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+import structlog
 
 from airunner.domain.event import Event
-from airunner.domain.job import Job, JobResult
+from airunner.domain.job import SECRET_MASK, Job, JobResult
+from airunner.domain.repository import masked_url
 
 if TYPE_CHECKING:
     from airunner.handlers.calls import HandlerCall
+    from airunner.queues.base import Delivery
+    from airunner.worker.handlers.output import JobOutput
+
+    AttemptCall: TypeAlias = HandlerCall[Delivery["Attempt"], JobOutput]
+    """The call of the handler of an attempt."""
+
+_log = structlog.get_logger("airunner.worker")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Attempt:
-    """What was dequeued, and what those who work on it let each other know."""
+    """What was dequeued, and the state that those who work on it share."""
 
     job: Job
     task_token: str
-    call: HandlerCall | None = field(default=None, repr=False)
-    """The call of its handler, if it has one that was begun."""
+    call: AttemptCall | None = field(default=None, repr=False)
+    """The call of its handler; set by the fast path when it begins the call."""
+    started_at: int = 0
+    """When its handler was called; 0 if it has none."""
+    passed_on: bool = False
+    """Whether its end is no longer the fast path's to report: it was reported, or a task will do it."""
     begun: bool = False
     """Whether anything happened that may have had an effect: then giving it back costs a try."""
     last_events: Sequence[Event] = ()
     """Events that nobody published yet and that belong to the attempt's end, if it is given back."""
     watched: bool = False
-    """Whether somebody looks at the job, as the server said last; change it with `set_watched`."""
+    """Whether somebody watches the job, by the server's last answer; changed by `set_watched` only."""
     on_watched: Callable[[], None] | None = field(default=None, repr=False)
+    """Called when `watched` has changed; set by the publisher."""
 
     def set_watched(self, watched: bool) -> None:
-        """Take note of what the server said, and tell the one who wants to know."""
+        """Take note of the server's answer."""
         changed = watched != self.watched
         self.watched = watched
         if changed and self.on_watched:
@@ -43,3 +58,24 @@ class JobOutcome:
 
     result: JobResult
     events: Sequence[Event] = ()
+
+
+def log_start(job: Job) -> None:
+    """Log that an attempt starts; its repository, if it has one, without credentials."""
+    url = job.params.repository_url
+    repository = {"repository": masked_url(url, SECRET_MASK)} if url else {}
+    _log.info("job.start", job_id=job.job_id, attempt=job.attempt, queue=job.queue, **repository)
+
+
+def log_end(job: Job, result: JobResult) -> None:
+    """Log how an attempt ended."""
+    _log.info(
+        "job.end",
+        job_id=job.job_id,
+        attempt=job.attempt,
+        queue=job.queue,
+        outcome=result.outcome.name,
+        exit_code=result.exit_code,
+        duration_ms=result.completed_at - result.started_at,
+        events=result.final_sequence,
+    )

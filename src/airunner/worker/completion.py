@@ -1,4 +1,4 @@
-"""Reporting the ends of jobs until each is accepted, or will never be."""
+"""Reporting the ends of jobs until each is accepted, or never will be."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from airunner.domain.errors import (
     Unavailable,
 )
 from airunner.domain.job import JobResult, Outcome
+from airunner.domain.retry import retry
 from airunner.domain.splitting import split_by_size
 from airunner.worker.publishing.unpublished import event_bytes, gap_event
 
@@ -42,9 +43,9 @@ _RESULT_OVERHEAD: Final = 1024
 class Completer:
     """Completes jobs, many in one call, each with its own outcome.
 
-    Repeats what may succeed later for as long as it takes, so a job that is over stays over. Completions
-    that were lost (NOT_FOUND) are forgotten, and so is one that the server fails at: its visibility lapses.
-    One that the server finds incomplete is sent with a Gap in the place of what it lacks. One that it refuses
+    Repeats what may succeed later for as long as it takes, so a job that is over stays over. Completions of
+    lost attempts (NOT_FOUND) are forgotten, and so is one that makes the server fail: its visibility lapses.
+    For one that the server finds incomplete, a Gap takes the place of the missing events. One that it refuses
     or finds too large is replaced by a failure without the handler's result, then by one without the last
     events: a job can always end.
     """
@@ -56,15 +57,17 @@ class Completer:
 
     async def complete(self, requests: Sequence[CompleteRequest]) -> None:
         """Return when every request is settled."""
-        failures = 0
-        while requests:
+        unsettled = list(requests)
+
+        async def send() -> None:
             again: list[CompleteRequest] = []
-            for call in split_by_size(requests, _size, _CALL_BYTES):
+            for call in split_by_size(unsettled, _size, _CALL_BYTES):
                 again += await self._call(call)
-            requests = again
+            unsettled[:] = again
             if again:
-                failures += 1
-                await self._clock.sleep(self._policy.delay(failures))
+                raise _Unsettled
+
+        await retry(self._policy, self._clock, send, retry_if=lambda error: isinstance(error, _Unsettled))
 
     async def _call(self, requests: Sequence[CompleteRequest]) -> list[CompleteRequest]:
         """Send requests; return those that are to be sent again."""
@@ -75,15 +78,15 @@ class Completer:
             return list(requests)
         except AirunnerError as error:
             if len(requests) > 1:
-                # One of them may be at fault; the others shall not wait for it.
+                # One of them may be at fault: the others are sent without it.
                 return [again for request in requests for again in await self._call([request])]
             _log.error("complete.given_up", job_id=requests[0].job_id, error=error.text)
             return []
-        again = (self._judge(request, outcome) for request, outcome in zip(requests, outcomes, strict=True))
+        again = (self._next(request, outcome) for request, outcome in zip(requests, outcomes, strict=True))
         return [request for request in again if request]
 
-    def _judge(self, request: CompleteRequest, outcome: JobState | AirunnerError) -> CompleteRequest | None:
-        """Return what to send again for a request, if anything."""
+    def _next(self, request: CompleteRequest, outcome: JobState | AirunnerError) -> CompleteRequest | None:
+        """Return what to send after the outcome of a request; None if it is settled."""
         if not isinstance(outcome, AirunnerError):
             return None
         _log.warning("job.completion_refused", job_id=request.job_id, error=outcome.text)
@@ -97,11 +100,15 @@ class Completer:
         return request
 
 
+class _Unsettled(Exception):
+    """Some completions are to be sent again."""
+
+
 def _size(request: CompleteRequest) -> int:
-    """Estimate what a request takes on the wire: divided before they are encoded, few are at a time."""
+    """Estimate what a request takes on the wire, before it is encoded."""
     result = request.result
-    said = _RESULT_OVERHEAD + _wire_bytes(result.output_json) + _wire_bytes(result.error_message)
-    return said + sum(map(event_bytes, request.events))
+    texts = _wire_bytes(result.output_json) + _wire_bytes(result.error_message)
+    return _RESULT_OVERHEAD + texts + sum(map(event_bytes, request.events))
 
 
 def _wire_bytes(text: str) -> int:
@@ -109,7 +116,7 @@ def _wire_bytes(text: str) -> int:
 
 
 def _with_gap(request: CompleteRequest, expected: int, now: int) -> CompleteRequest:
-    """Put a Gap in the place of what the server lacks; where none helps, drop the check of the sequence."""
+    """Put a Gap in the place of the missing events; where none helps, drop the check of the sequence."""
     events = list(request.events)
     last = events[0].sequence - 1 if events else request.result.final_sequence
     if expected > last:
@@ -120,7 +127,7 @@ def _with_gap(request: CompleteRequest, expected: int, now: int) -> CompleteRequ
 
 
 def _plain_failure(request: CompleteRequest, error: AirunnerError, now: int) -> CompleteRequest | None:
-    """Return a failure that says what was refused, without the next thing that may be at fault."""
+    """Return a failure that tells what was refused, without the next part that may be at fault."""
     refused = request.result
     if not request.events and not refused.final_sequence and not refused.output_json:
         return None
@@ -134,6 +141,6 @@ def _plain_failure(request: CompleteRequest, error: AirunnerError, now: int) -> 
     )
     if not refused.output_json:
         return replace(request, result=result, events=())
-    # Most likely it is that; the log shall be whole all the same.
+    # The result is most likely at fault: the events stay, so that the log is whole.
     proven = replace(result, final_sequence=refused.final_sequence, output_sha256=refused.output_sha256)
     return replace(request, result=proven)

@@ -1,4 +1,4 @@
-"""Counting and timing attempts, around whatever handles them."""
+"""Counting and timing attempts, around whatever processes them."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from airunner.domain.errors import PermanentFailure, VisibilityLost
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.queues.base import Delivery
-    from airunner.queues.consumer import Handler
+    from airunner.queues.task_runner import ProcessDelivery
     from airunner.worker.attempt import Attempt, JobOutcome
 
 
-class MeasuredHandler:
-    """A handler of attempts that counts how they end, and leaves the rest to another."""
+class AttemptMetrics:
+    """Counts how attempts end and measures how long they take, and leaves the rest to another `process`."""
 
-    def __init__(self, handle: Handler[Attempt, JobOutcome], clock: Clock) -> None:
-        self._handle = handle
+    def __init__(self, process: ProcessDelivery[Attempt, JobOutcome], clock: Clock) -> None:
+        self._process = process
         self._clock = clock
 
-    async def __call__(self, delivery: Delivery[Attempt]) -> JobOutcome:
-        """Handle an attempt."""
-        call, ending = delivery.body.call, "released"
-        began = call.started_at if call else self._clock.now()
+    async def process(self, delivery: Delivery[Attempt]) -> JobOutcome:
+        """Process an attempt."""
+        attempt, end = delivery.body, "released"
+        started_at = attempt.started_at if attempt.call else self._clock.now()
         try:
-            outcome = await self._handle(delivery)
-            ending = outcome.result.outcome.name.lower()
+            outcome = await self._process(delivery)
+            end = outcome.result.outcome.name.lower()
             return outcome
         except VisibilityLost:
-            ending = "lost"
+            end = "lost"
             raise
         except PermanentFailure:
-            ending = "failure"
+            end = "failure"
             raise
         finally:
-            telemetry.attempts_ended.add(1, "lost" if delivery.lost else ending)
-            telemetry.attempt_time.record((self._clock.now() - began) / 1000)
+            telemetry.attempts_ended.add(1, "lost" if delivery.lost else end)
+            telemetry.attempt_time.record((self._clock.now() - started_at) / 1000)

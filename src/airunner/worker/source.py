@@ -1,4 +1,4 @@
-"""The JobService as a Source: dequeue, heartbeat, complete and release."""
+"""The JobService as the source of a worker: dequeue, heartbeat, complete and release."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from airunner.domain.requests import (
     ReleaseRequest,
     UpdateRequest,
 )
-from airunner.domain.retry import RetryPolicy
+from airunner.domain.retry import RetryPolicy, retry
 from airunner.queues.base import Delivery, Hold
 from airunner.worker.attempt import Attempt, JobOutcome
 from airunner.worker.completion import Completer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from airunner.domain.answers import DequeuedJob, HeldJob
     from airunner.domain.clock import Clock
@@ -40,11 +40,13 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("airunner.worker")
 
 _EXTEND_AFTER_SECONDS: Final = 1.0
+# A release that is answered so will not be accepted later either.
+_REFUSALS: Final = (NotFound, InvalidArgument, FailedPrecondition, MessageTooLarge)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """Which jobs a worker wants, and as whom."""
+    """Which jobs a worker asks for, and the name that it gives to itself."""
 
     queues: Sequence[str]
     """In strict order: a later queue is served when the earlier ones have nothing."""
@@ -57,9 +59,8 @@ class Subscription:
 class JobSource:
     """Implements Source over any JobsApi.
 
-    A heartbeat is one UpdateJob that the server holds until there is news or the next is due. A server that
-    does not answer is asked again and again: only NOT_FOUND makes a job LOST. A dead-lettered job is one
-    that is completed as failed.
+    A heartbeat is one UpdateJob that the server holds until there is news or the next is due. It is repeated
+    until the server answers: only NOT_FOUND makes a job LOST. A dead-lettered job is completed as failed.
     """
 
     def __init__(
@@ -73,15 +74,15 @@ class JobSource:
 
     async def receive(self, max_deliveries: int) -> Sequence[Delivery[Attempt]]:
         """Dequeue jobs from the first queue that has any."""
-        wanted = self._subscription
+        subscription = self._subscription
         request = DequeueRequest(
-            queue=wanted.queues[0],
-            more_queues=wanted.queues[1:],
+            queue=subscription.queues[0],
+            more_queues=subscription.queues[1:],
             max_jobs=min(max_deliveries, limits.MAX_DEQUEUE_JOBS),
-            visibility_timeout_seconds=wanted.visibility_timeout_seconds,
-            wait_seconds=wanted.wait_seconds,
-            worker_id=wanted.worker_id,
-            instance_id=wanted.instance_id,
+            visibility_timeout_seconds=subscription.visibility_timeout_seconds,
+            wait_seconds=subscription.wait_seconds,
+            worker_id=subscription.worker_id,
+            instance_id=subscription.instance_id,
         )
         try:
             return [_delivery(dequeued) for dequeued in await self._jobs.dequeue_jobs(request)]
@@ -93,7 +94,7 @@ class JobSource:
         """Heartbeat, until the next one is due or there is news."""
         attempt = delivery.body
         interval = _heartbeat_seconds(attempt)
-        # A server that was told to wait for a cancellation it has reported already would answer at once.
+        # A server that has reported a cancellation would answer a waiting call at once.
         held_by_server = interval >= 1 and not delivery.cancelled.is_set()
         held = await self._heartbeat(attempt, int(interval) if held_by_server else 0)
         if held is None:
@@ -140,52 +141,59 @@ class JobSource:
         await self._completer.complete([_completion(attempt, outcome)])
 
     async def _heartbeat(self, attempt: Attempt, wait_seconds: int) -> HeldJob | None:
-        """Return what the server says, however long it takes to reach it; None if the attempt is over."""
-        failures = 0
-        while True:
+        """Return the server's answer, however long it takes to reach it; None if the attempt is over."""
+
+        def update() -> Awaitable[HeldJob]:
             request = UpdateRequest(
                 queue=attempt.job.queue,
                 task_token=attempt.task_token,
                 wait_seconds=wait_seconds,
                 watched=attempt.watched,
             )
-            try:
-                return await self._jobs.update_job(request)
-            except NotFound:
-                return None
-            except AirunnerError as error:
-                failures += 1
-                telemetry.heartbeats_failed.add(1)
-                _log.warning(
-                    "heartbeat.failed", job_id=attempt.job.job_id, failures=failures, error=error.text
-                )
-            await self._clock.sleep(self._policy.delay(failures))
+            return self._jobs.update_job(request)
+
+        def log_failure(error: Exception, failures: int) -> None:
+            telemetry.heartbeats_failed.add(1)
+            job_id = attempt.job.job_id
+            _log.warning("heartbeat.failed", job_id=job_id, failures=failures, error=_text(error))
+
+        try:
+            return await retry(
+                self._policy, self._clock, update, retry_if=_any_but(NotFound), on_failure=log_failure
+            )
+        except NotFound:
+            return None
 
     async def _release(self, request: ReleaseRequest, attempt: Attempt) -> None:
-        failures = 0
-        while True:
-            try:
-                state = await self._jobs.release_job(request)
-            except (NotFound, InvalidArgument, FailedPrecondition, MessageTooLarge) as error:
-                _log.warning("job.release_refused", job_id=attempt.job.job_id, error=error.text)
-                return
-            except AirunnerError as error:
-                failures += 1
-                _log.warning("job.release_failed", job_id=attempt.job.job_id, error=error.text)
-                await self._clock.sleep(self._policy.delay(failures))
-            else:
-                _log.info(
-                    "job.released",
-                    job_id=attempt.job.job_id,
-                    attempt=attempt.job.attempt,
-                    unstarted=request.unstarted,
-                    state=state.name,
-                )
-                return
+        job_id = attempt.job.job_id
+
+        def log_failure(error: Exception, _: int) -> None:
+            _log.warning("job.release_failed", job_id=job_id, error=_text(error))
+
+        try:
+            state = await retry(
+                self._policy,
+                self._clock,
+                lambda: self._jobs.release_job(request),
+                retry_if=_any_but(*_REFUSALS),
+                on_failure=log_failure,
+            )
+        except _REFUSALS as error:
+            _log.warning("job.release_refused", job_id=job_id, error=error.text)
+            return
+        _log.info(
+            "job.released",
+            job_id=job_id,
+            attempt=attempt.job.attempt,
+            unstarted=request.unstarted,
+            state=state.name,
+        )
 
 
 def _delivery(dequeued: DequeuedJob) -> Delivery[Attempt]:
     attempt = Attempt(job=dequeued.job, task_token=dequeued.task_token)
+    if dequeued.job.execution.assumed:
+        _log.warning("job.no_execution_config", job_id=dequeued.job.job_id)
     return Delivery(
         body=attempt,
         key=dequeued.job.job_id,
@@ -210,3 +218,12 @@ def _completion(attempt: Attempt, outcome: JobOutcome) -> CompleteRequest:
         events=outcome.events,
         job_id=attempt.job.job_id,
     )
+
+
+def _any_but(*final: type[AirunnerError]) -> Callable[[Exception], bool]:
+    """Return the condition for repeating a call: any error of the server but the final ones."""
+    return lambda error: isinstance(error, AirunnerError) and not isinstance(error, final)
+
+
+def _text(error: Exception) -> str:
+    return error.text if isinstance(error, AirunnerError) else str(error)

@@ -14,18 +14,13 @@ from airunner.domain.errors import InvalidArgument, PermissionDenied, Unauthenti
 from airunner.handlers.capture import captured
 from airunner.handlers.registry import Registry
 from airunner.queues.consumer import Consumer, ConsumerOptions
+from airunner.queues.task_runner import TaskRunner
 from airunner.worker.handlers.fast_path import HandlerFastPath
-from airunner.worker.metrics import MeasuredHandler
-from airunner.worker.process.checkout import CheckoutRules
-from airunner.worker.publishing.spool import SPOOL_MAX_BYTES
-from airunner.worker.publishing.spool_folder import SpoolFolder
+from airunner.worker.metrics import AttemptMetrics
 from airunner.worker.runner import AttemptEnvironment, JobRunner
 from airunner.worker.source import JobSource, Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from airunner.domain.clock import Clock
     from airunner.services.api import EventsApi, JobsApi
     from airunner.worker.attempt import Attempt, JobOutcome
@@ -34,8 +29,8 @@ _log = structlog.get_logger("airunner.worker")
 
 # After their grace period stopped processes are gone; so long the last events and releases may take.
 _REPORT_SECONDS: Final = 10.0
-# Small jobs shall not wait for the round trip that brings the next ones, nor for another's report; and calls
-# that are on their way together share a commit of the server.
+# So that small jobs wait neither for the round trip that brings the next ones nor for another's report; and
+# calls that are on their way together share a commit of the server.
 _HANDLER_RECEIVERS: Final = 3
 _HANDLER_SETTLERS: Final = 2
 
@@ -51,23 +46,12 @@ class WorkerOptions:
     instance_id: str = ""
     visibility_timeout_seconds: int = 0
     """Zero leaves it to the server."""
-    grace_seconds: float = 10.0
-    """How long a process that was asked to end may take."""
     drain_seconds: float = 30.0
     """How long jobs may go on after `stop`."""
     handlers: Registry | None = None
     """The Python functions that do jobs; what they print and log goes to their jobs while the worker runs."""
-    base_environment: Mapping[str, str] = field(default_factory=dict)
-    """What every process gets; it inherits nothing else from the worker."""
-    work_dir: Path | None = None
-    redact_names: tuple[str, ...] = ()
-    """Patterns of names of variables whose values never show in output."""
-    checkout: CheckoutRules = CheckoutRules()
-    """How repositories of jobs are checked out."""
-    spool_dir: Path | None = None
-    """Where output waits while the server is away; None is a folder of this user's for temporary files."""
-    spool_max_bytes: int = SPOOL_MAX_BYTES
-    """How much of it one attempt may keep there; with 0 its process has to wait instead."""
+    environment: AttemptEnvironment = field(default_factory=AttemptEnvironment)
+    """What each attempt gets."""
 
 
 class Worker:
@@ -75,21 +59,13 @@ class Worker:
 
     def __init__(self, jobs: JobsApi, events: EventsApi, clock: Clock, options: WorkerOptions) -> None:
         self._options = options
-        self._spool_folder = SpoolFolder(options.spool_dir)
-        self._runner = JobRunner(
-            events,
+        runner = JobRunner(events, clock, options.environment)
+        self._fast_path = HandlerFastPath(
+            options.handlers or Registry(),
+            TaskRunner(AttemptMetrics(runner.process, clock).process),
             clock,
-            AttemptEnvironment(
-                base_environment=options.base_environment,
-                work_dir=options.work_dir,
-                grace_seconds=options.grace_seconds,
-                redact_names=options.redact_names,
-                checkout=options.checkout,
-                spool_folder=self._spool_folder,
-                spool_max_bytes=options.spool_max_bytes,
-            ),
+            threads=options.concurrency,
         )
-        self._fast_path = HandlerFastPath(options.handlers or Registry(), clock, threads=options.concurrency)
         subscription = Subscription(
             queues=options.queues,
             worker_id=options.worker_id,
@@ -98,19 +74,9 @@ class Worker:
         )
         self._consumer: Consumer[Attempt, JobOutcome] = Consumer(
             JobSource(jobs, subscription, clock=clock),
-            MeasuredHandler(self._runner.handle, clock),
+            self._fast_path,
             clock=clock,
-            fast_path=self._fast_path,
-            options=ConsumerOptions(
-                concurrency=options.concurrency,
-                receivers=_HANDLER_RECEIVERS if options.handlers and options.concurrency > 1 else 1,
-                settlers=_HANDLER_SETTLERS if options.handlers else 1,
-                max_deliveries=1 if options.once else None,
-                drain_seconds=options.drain_seconds,
-                release_seconds=options.grace_seconds + _REPORT_SECONDS,
-                # A key that is not good enough does not become so by waiting.
-                fatal=(Unauthenticated, PermissionDenied, InvalidArgument),
-            ),
+            options=_consumer_options(options),
         )
 
     async def run(self) -> None:
@@ -144,10 +110,11 @@ class Worker:
 
     async def _sweep_spool(self) -> None:
         """Report and remove what workers that died left behind: others have begun their jobs again."""
+        folder = self._options.environment.spool_folder
         try:
-            leftovers = await asyncio.to_thread(self._spool_folder.sweep)
+            leftovers = await asyncio.to_thread(folder.sweep)
         except OSError as error:
-            _log.warning("spool.unusable", folder=str(self._spool_folder.path), error=error.strerror)
+            _log.warning("spool.unusable", folder=str(folder.path), error=error.strerror)
             return
         for left in leftovers:
             _log.warning(
@@ -157,3 +124,16 @@ class Worker:
                 events=left.events,
                 bytes=left.size_bytes,
             )
+
+
+def _consumer_options(options: WorkerOptions) -> ConsumerOptions:
+    return ConsumerOptions(
+        concurrency=options.concurrency,
+        receivers=_HANDLER_RECEIVERS if options.handlers and options.concurrency > 1 else 1,
+        settlers=_HANDLER_SETTLERS if options.handlers else 1,
+        max_deliveries=1 if options.once else None,
+        drain_seconds=options.drain_seconds,
+        release_seconds=options.environment.grace_seconds + _REPORT_SECONDS,
+        # A key that is not good enough does not become so by waiting.
+        fatal=(Unauthenticated, PermissionDenied, InvalidArgument),
+    )

@@ -15,6 +15,7 @@ MESSAGE_BYTES: Final = 1 << 20
 """Of one message and of a whole batch; 256 KiB until August 2025."""
 DELAY_LIMIT: Final = 900
 VISIBILITY_LIMIT: Final = 43_200
+ATTRIBUTE_LIMIT: Final = 10
 WAIT_LIMIT: Final = 20
 
 _ENTRY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
@@ -39,12 +40,21 @@ def entry_refusal(entry: dict[str, Any]) -> Refusal | None:
         return _out_of_range("DelaySeconds", entry["DelaySeconds"], DELAY_LIMIT)
     if not 0 <= entry.get("VisibilityTimeout", 0) <= VISIBILITY_LIMIT:
         return _out_of_range("VisibilityTimeout", entry["VisibilityTimeout"], VISIBILITY_LIMIT)
-    if len(entry.get("MessageBody", "").encode("utf-8", "surrogatepass")) > MESSAGE_BYTES:
+    if _message_bytes(entry) > MESSAGE_BYTES:
         return Refusal(
             code="InvalidParameterValue",
             message=f"Parameters are invalid. Message must be shorter than {MESSAGE_BYTES} bytes.",
         )
-    if _FORBIDDEN.search(entry.get("MessageBody", "")):
+    attributes = entry.get("MessageAttributes", {})
+    if len(attributes) > ATTRIBUTE_LIMIT:
+        return Refusal(
+            code="InvalidParameterValue",
+            message=f"Number of message attributes [{len(attributes)}] exceeds the allowed maximum [10].",
+        )
+    texts = [attribute.get("StringValue", "") for attribute in attributes.values()]
+    if not all(texts) or entry.get("MessageBody", "x") == "":
+        return Refusal(code="InvalidParameterValue", message="A message or attribute must not be empty.")
+    if any(_FORBIDDEN.search(text) for text in (entry.get("MessageBody", ""), *texts)):
         return Refusal(
             code="InvalidMessageContents", message="The message contains characters outside the allowed set."
         )
@@ -53,7 +63,7 @@ def entry_refusal(entry: dict[str, Any]) -> Refusal | None:
 
 def _of_batch(entries: list[dict[str, Any]]) -> Refusal | None:
     ids = [entry["Id"] for entry in entries]
-    total = sum(len(entry.get("MessageBody", "").encode("utf-8", "surrogatepass")) for entry in entries)
+    total = sum(map(_message_bytes, entries))
     if not entries:
         return Refusal(code="EmptyBatchRequest", message="There should be at least one entry in the request.")
     if len(entries) > BATCH_LIMIT:
@@ -73,6 +83,13 @@ def _of_batch(entries: list[dict[str, Any]]) -> Refusal | None:
             message=f"Batch requests cannot be longer than {MESSAGE_BYTES} bytes. You have sent {total}.",
         )
     return None
+
+
+def _message_bytes(entry: dict[str, Any]) -> int:
+    attributes = entry.get("MessageAttributes", {})
+    texts = [entry.get("MessageBody", ""), *attributes]
+    texts += [text for attribute in attributes.values() for text in attribute.values()]
+    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
 
 
 def _out_of_range(parameter: str, value: int, limit: int) -> Refusal:

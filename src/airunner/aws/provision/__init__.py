@@ -1,4 +1,4 @@
-"""Makes what `layout` describes, or brings what is there up to it. Repeating it changes nothing.
+"""Makes what definitions describe, or brings what is there up to it. Repeating it changes nothing.
 
 Nothing is ever weakened or deleted: what an operator added (a stream, other lifecycle rules) stays, and what
 cannot be changed in place (keys of tables and indexes) is refused with FailedPrecondition.
@@ -12,18 +12,22 @@ from airunner.aws.provision.bucket import provide_bucket
 from airunner.aws.provision.queues import provide_queue
 from airunner.aws.provision.resources import Change, Resource, ResourceKind, Writer
 from airunner.aws.provision.tables import provide_table
-from airunner.stores.aws import layout as definitions
 
 if TYPE_CHECKING:
     from airunner.aws.calls import Aws
+    from airunner.aws.provision.definitions import ResourceDefinitions
     from airunner.domain.clock import Clock
-    from airunner.stores.aws.layout import Layout
 
 __all__ = ["Change", "Resource", "ResourceKind", "provision"]
 
 
 async def provision(
-    aws: Aws, layout: Layout, clock: Clock, *, dry_run: bool = False, deadline_seconds: float = 300
+    aws: Aws,
+    wanted: ResourceDefinitions,
+    clock: Clock,
+    *,
+    dry_run: bool = False,
+    deadline_seconds: float = 300,
 ) -> list[Resource]:
     """Make everything and wait until it is active; return each resource with what was done to it.
 
@@ -32,15 +36,13 @@ async def provision(
     reads, and returns what would be done.
     """
     writer = Writer(aws, clock, dry_run=dry_run, deadline=clock.now() + int(deadline_seconds * 1000))
-    for queue in layout.queues:
-        layout.dead_letter_name(queue)  # one that SQS cannot have is refused before anything is made
     made: list[Resource] = []
-    for queue in layout.queues:
-        made += await provide_queue(writer, layout, queue)
-    for table in definitions.tables(layout):
+    for queue in wanted.queues:
+        made += await provide_queue(writer, queue)
+    for table in wanted.tables:
         made.append(await provide_table(writer, table))
-    if layout.bucket:
-        made.append(await provide_bucket(writer, layout.bucket, beside=_some_arn(made)))
+    if wanted.bucket:
+        made.append(await provide_bucket(writer, wanted.bucket, beside=_some_arn(made)))
     return made
 
 

@@ -1,30 +1,36 @@
-"""The bucket of large payloads: encrypted, not public, with a rule that expires what was forgotten."""
+"""A bucket: encrypted, not public, with rules that expire what was forgotten."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
+from airunner.aws.paging import Pages
+from airunner.aws.provision.definitions import bucket_encryption, public_access_block
 from airunner.aws.provision.resources import Change, Resource, ResourceKind, outcome_of
 from airunner.domain.errors import InternalError
-from airunner.stores.aws import layout as definitions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airunner.aws.calls import Aws
+    from airunner.aws.provision.definitions import Arguments, BucketDefinition
     from airunner.aws.provision.resources import Writer
-    from airunner.stores.aws.layout import Arguments
+
+_FIRST_REGION: Final = "us-east-1"
 
 
-async def provide_bucket(writer: Writer, name: str, *, beside: str) -> Resource:
-    """Make or mend the bucket, in the region and partition of the ARN `beside`.
+async def provide_bucket(writer: Writer, wanted: BucketDefinition, *, beside: str) -> Resource:
+    """Make or mend a bucket, in the region and partition of the ARN `beside`.
 
     Lifecycle rules that are not ours stay as they are.
     """
     _, partition, _, region, *_ = (beside or "arn:aws::").split(":")
+    name = wanted.name
     is_new = not await _exists(writer.aws, name)
     if is_new:
         await writer.write(partial(writer.aws.s3, "CreateBucket", **_creation(name, region)))
-    details = await _mend(writer, name, {} if is_new else await _found(writer.aws, name))
+    details = await _mend(writer, wanted, {} if is_new else await _found(writer.aws, name))
     return Resource(
         kind=ResourceKind.BUCKET,
         name=name,
@@ -36,32 +42,30 @@ async def provide_bucket(writer: Writer, name: str, *, beside: str) -> Resource:
 
 def _creation(name: str, region: str) -> Arguments:
     """S3 wants every region named but its first."""
-    place = {"LocationConstraint": region}
-    return {"Bucket": name} | (
-        {"CreateBucketConfiguration": place} if region != definitions.FIRST_REGION else {}
-    )
+    if region == _FIRST_REGION:
+        return {"Bucket": name}
+    return {"Bucket": name, "CreateBucketConfiguration": {"LocationConstraint": region}}
 
 
-async def _mend(writer: Writer, name: str, found: Arguments) -> list[str]:
+async def _mend(writer: Writer, wanted: BucketDefinition, found: Arguments) -> list[str]:
     done: list[str] = []
-    for what, operation, configuration in _updates(found):
+    for what, operation, configuration in _updates(found, wanted.lifecycle_rules):
         argument = {what: configuration}
-        await writer.write(partial(writer.aws.s3, operation, Bucket=name, **argument))
+        await writer.write(partial(writer.aws.s3, operation, Bucket=wanted.name, **argument))
         done.append(what)
     return done
 
 
-def _updates(found: Arguments) -> list[tuple[str, str, Arguments]]:
+def _updates(found: Arguments, rules: Sequence[Arguments]) -> list[tuple[str, str, Arguments]]:
     """Return what differs: the argument, the operation and the value that mend it."""
     updates: list[tuple[str, str, Arguments]] = []
     if not found.get("ServerSideEncryptionConfiguration"):
         what = "ServerSideEncryptionConfiguration"
-        updates.append((what, "PutBucketEncryption", definitions.bucket_encryption()))
-    if found.get("PublicAccessBlockConfiguration") != definitions.public_access_block():
+        updates.append((what, "PutBucketEncryption", bucket_encryption()))
+    if found.get("PublicAccessBlockConfiguration") != public_access_block():
         what = "PublicAccessBlockConfiguration"
-        updates.append((what, "PutPublicAccessBlock", definitions.public_access_block()))
+        updates.append((what, "PutPublicAccessBlock", public_access_block()))
     old = found.get("Rules", [])
-    rules = definitions.lifecycle()["Rules"]
     if not all(_has_rule(old, rule) for rule in rules):
         ours = {rule["ID"] for rule in rules}
         others = [rule for rule in old if rule.get("ID") not in ours]
@@ -92,11 +96,7 @@ async def _configuration(aws: Aws, operation: str, name: str) -> Arguments:
 
 
 async def _exists(aws: Aws, name: str) -> bool:
-    arguments: dict[str, Any] = {}
-    while True:
-        page = await aws.s3("ListBuckets", **arguments)
+    async for page in Pages(aws.s3, "ListBuckets"):
         if any(bucket["Name"] == name for bucket in page.get("Buckets", [])):
             return True
-        if not page.get("ContinuationToken"):
-            return False
-        arguments = {"ContinuationToken": page["ContinuationToken"]}
+    return False

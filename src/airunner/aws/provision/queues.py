@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from airunner.aws.paging import Pages
 from airunner.aws.provision.resources import Change, Resource, ResourceKind, outcome_of
-from airunner.stores.aws import layout as definitions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airunner.aws.calls import Aws
+    from airunner.aws.provision.definitions import QueueDefinition
     from airunner.aws.provision.resources import Writer
-    from airunner.stores.aws.layout import Layout
 
 
-async def provide_queue(writer: Writer, layout: Layout, queue: str) -> list[Resource]:
-    """Make or mend both queues of one logical queue; the dead-letter queue comes first."""
-    name, attributes = layout.dead_letter_name(queue), definitions.dead_letter_attributes()
-    dead_letters = await _provide(writer, ResourceKind.DEAD_LETTER_QUEUE, queue, name, attributes)
-    attributes = definitions.queue_attributes(dead_letters.arn)
-    return [
-        dead_letters,
-        await _provide(writer, ResourceKind.QUEUE, queue, layout.queue_name(queue), attributes),
-    ]
+async def provide_queue(writer: Writer, wanted: QueueDefinition) -> list[Resource]:
+    """Make or mend a queue and its dead-letter queue, which comes first."""
+    queue, attributes = wanted.queue, wanted.dead_letter_attributes()
+    kind, name = ResourceKind.DEAD_LETTER_QUEUE, wanted.dead_letter_name
+    dead_letters = await _provide(writer, kind, queue, name, attributes)
+    attributes = wanted.attributes(dead_letters.arn)
+    return [dead_letters, await _provide(writer, ResourceKind.QUEUE, queue, wanted.name, attributes)]
 
 
 async def _provide(
@@ -55,15 +53,11 @@ async def _provide(
 
 async def _find(aws: Aws, name: str) -> str:
     """Return the URL of the queue of this name, empty if there is none."""
-    arguments: dict[str, Any] = {"QueueNamePrefix": name, "MaxResults": 1000}
-    while True:
-        page = await aws.sqs("ListQueues", **arguments)
+    async for page in Pages(aws.sqs, "ListQueues", QueueNamePrefix=name, MaxResults=1000):
         for url in page.get("QueueUrls", []):
             if url.rpartition("/")[2] == name:
                 return str(url)
-        if not page.get("NextToken"):
-            return ""
-        arguments["NextToken"] = page["NextToken"]
+    return ""
 
 
 async def _attributes(aws: Aws, url: str) -> Mapping[str, str]:

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from airunner.aws.paging import Pages
+from airunner.aws.provision.definitions import point_in_time_recovery, time_to_live
 from airunner.aws.provision.resources import Change, Resource, ResourceKind, outcome_of
 from airunner.domain.errors import FailedPrecondition, InternalError
-from airunner.stores.aws import layout as definitions
 
 if TYPE_CHECKING:
     from airunner.aws.calls import Aws
+    from airunner.aws.provision.definitions import Arguments, TableDefinition
     from airunner.aws.provision.resources import Writer
-    from airunner.stores.aws.layout import Arguments
 
 
-async def provide_table(writer: Writer, wanted: Arguments) -> Resource:
-    """Make a table by the arguments of CreateTable, or mend the one of that name; return when it is there."""
-    name = wanted["TableName"]
+async def provide_table(writer: Writer, wanted: TableDefinition) -> Resource:
+    """Make a table, or mend the one of its name; return when it is there."""
+    name = wanted.name
     if not await _exists(writer.aws, name):
         return await _create(writer, wanted)
     found = await _describe(writer.aws, name)
-    _refuse_other_keys(found, wanted)
+    _refuse_other_keys(found, wanted.creation)
     await _wait_until_active(writer, name)
-    details = await _mend(writer, found, wanted)
-    details += [*await _provide_time_to_live(writer, name), *await _provide_backups(writer, name)]
+    details = await _mend(writer, found, wanted.creation)
+    details += [*await _provide_time_to_live(writer, wanted), *await _provide_backups(writer, name)]
     return Resource(
         kind=ResourceKind.TABLE,
         name=name,
@@ -34,13 +35,13 @@ async def provide_table(writer: Writer, wanted: Arguments) -> Resource:
     )
 
 
-async def _create(writer: Writer, wanted: Arguments) -> Resource:
-    name = wanted["TableName"]
+async def _create(writer: Writer, wanted: TableDefinition) -> Resource:
+    name = wanted.name
     if writer.dry_run:
         return Resource(kind=ResourceKind.TABLE, name=name, change=Change.CREATED)
-    await writer.aws.dynamodb("CreateTable", **wanted)
+    await writer.aws.dynamodb("CreateTable", **wanted.creation)
     await _wait_until_active(writer, name, is_new=True)
-    await _provide_time_to_live(writer, name)
+    await _provide_time_to_live(writer, wanted)
     await _provide_backups(writer, name)
     arn = (await _describe(writer.aws, name))["TableArn"]
     return Resource(kind=ResourceKind.TABLE, name=name, change=Change.CREATED, arn=arn)
@@ -102,12 +103,12 @@ def _refuse_other_keys(found: Arguments, wanted: Arguments) -> None:
         if old := there.get(index["IndexName"]):
             what = f"index {index['IndexName']} of table {name}"
             _refuse_difference(what, _keys(old, found), _keys(index, wanted))
-            _refuse_difference(what, _projection(old), _projection(index))
-    stream = found.get("StreamSpecification", {})
-    if wanted.get("StreamSpecification") and stream.get("StreamEnabled"):
+            _refuse_difference(what, _projection(old, index), _projection(index, index))
+    stream, needed = found.get("StreamSpecification", {}), wanted.get("StreamSpecification")
+    if needed and stream.get("StreamEnabled"):
         view = stream["StreamViewType"]
-        if view not in {"NEW_IMAGE", "NEW_AND_OLD_IMAGES"}:
-            _refuse_difference(f"the stream of table {name}", view, "NEW_IMAGE")
+        if view != "NEW_AND_OLD_IMAGES":
+            _refuse_difference(f"the stream of table {name}", view, needed["StreamViewType"])
 
 
 def _refuse_difference(what: str, found: str, wanted: str) -> None:
@@ -126,14 +127,11 @@ def _keys(owner: Arguments, table: Arguments) -> str:
     )
 
 
-def _projection(index: Arguments) -> str:
-    """An index with all attributes serves as well; it only costs more."""
-    projection = index["Projection"]
-    attributes = set(projection.get("NonKeyAttributes", []))
-    if projection["ProjectionType"] == "ALL" or (
-        projection["ProjectionType"] == "INCLUDE" and "state" in attributes
-    ):
-        return "the projection of state"
+def _projection(index: Arguments, wanted: Arguments) -> str:
+    """An index with more attributes, or with all, serves as well; it only costs more."""
+    projection, needed = index["Projection"], wanted["Projection"].get("NonKeyAttributes", [])
+    if projection["ProjectionType"] == "ALL" or set(needed) <= set(projection.get("NonKeyAttributes", [])):
+        return f"the projection of {', '.join(needed)}"
     return f"the projection {projection['ProjectionType']}"
 
 
@@ -144,16 +142,15 @@ def _indexes(found: Arguments) -> dict[str, Arguments]:
 # What has operations of its own
 
 
-async def _provide_time_to_live(writer: Writer, name: str) -> list[str]:
+async def _provide_time_to_live(writer: Writer, wanted: TableDefinition) -> list[str]:
+    name, needed = wanted.name, f"the time-to-live attribute {wanted.ttl_attribute}"
     reply = await writer.aws.dynamodb("DescribeTimeToLive", TableName=name)
     found = reply["TimeToLiveDescription"]
     if found.get("TimeToLiveStatus") in {"ENABLED", "ENABLING"}:
-        attribute = f"the time-to-live attribute {found['AttributeName']}"
-        _refuse_difference(
-            f"table {name}", attribute, f"the time-to-live attribute {definitions.TTL_ATTRIBUTE}"
-        )
+        _refuse_difference(f"table {name}", f"the time-to-live attribute {found['AttributeName']}", needed)
         return []
-    await writer.write(lambda: writer.aws.dynamodb("UpdateTimeToLive", **definitions.time_to_live(name)))
+    arguments = time_to_live(name, wanted.ttl_attribute)
+    await writer.write(lambda: writer.aws.dynamodb("UpdateTimeToLive", **arguments))
     return ["TimeToLiveSpecification"]
 
 
@@ -167,7 +164,7 @@ async def _provide_backups(writer: Writer, name: str) -> list[str]:
         return bool((await _backups(writer.aws, name))["ContinuousBackupsStatus"] == "ENABLED")
 
     await writer.wait_until(is_backed_up, f"the backup of table {name}")
-    arguments = definitions.point_in_time_recovery(name)
+    arguments = point_in_time_recovery(name)
     await writer.write(lambda: writer.aws.dynamodb("UpdateContinuousBackups", **arguments))
     return ["PointInTimeRecoverySpecification"]
 
@@ -176,14 +173,10 @@ async def _provide_backups(writer: Writer, name: str) -> list[str]:
 
 
 async def _exists(aws: Aws, name: str) -> bool:
-    arguments: dict[str, Any] = {}
-    while True:
-        page = await aws.dynamodb("ListTables", **arguments)
+    async for page in Pages(aws.dynamodb, "ListTables"):
         if name in page["TableNames"]:
             return True
-        if not page.get("LastEvaluatedTableName"):
-            return False
-        arguments = {"ExclusiveStartTableName": page["LastEvaluatedTableName"]}
+    return False
 
 
 async def _wait_until_active(writer: Writer, name: str, *, is_new: bool = False) -> None:

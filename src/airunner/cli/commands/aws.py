@@ -63,17 +63,20 @@ def provision(
 
 def _show(made: Sequence[Resource], *, as_json: bool) -> None:
     if as_json:
-        for each in made:
-            print_json("resource", asdict(each))
+        for resource in made:
+            print_json("resource", asdict(resource))
         return
-    rows = [(str(each.change), str(each.kind), each.name, each.arn, each.url) for each in made]
+    rows = [
+        (str(resource.change), str(resource.kind), resource.name, resource.arn, resource.url)
+        for resource in made
+    ]
     print_table(("change", "kind", "name", "ARN", "URL"), rows)
 
 
 def _write_variables(path: Path, settings: Settings, made: Sequence[Resource]) -> None:
     import secrets
 
-    from airunner.local import environment_file
+    from airunner.config import environment_file
 
     values = _variables(settings, made)
     old = environment_file.read(path)
@@ -87,9 +90,9 @@ def _write_variables(path: Path, settings: Settings, made: Sequence[Resource]) -
 def _variables(settings: Settings, made: Sequence[Resource]) -> dict[str, str]:
     """The settings that name what was made; those of the same name in a file are replaced."""
     store = settings.store
-    queues = ",".join(f"{each.queue}={each.url}" for each in made if each.kind == "queue")
+    queues = ",".join(f"{resource.queue}={resource.url}" for resource in made if resource.kind == "queue")
     values = {
-        "AIRUNNER_STORE__TYPE": "sqs",
+        "AIRUNNER_STORE__TYPE": "aws",
         "AIRUNNER_STORE__AWS__REGION": store.aws.region,
         "AIRUNNER_STORE__AWS__ENDPOINT_URL": store.aws.endpoint_url or "",
         "AIRUNNER_STORE__AWS__ENV": store.aws.env,

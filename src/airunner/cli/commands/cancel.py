@@ -9,11 +9,11 @@ from airunner.cli.session import with_client
 
 def cancel(job_id: JobId, /, *, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> None:
     """Cancel a job and print its state. A running one ends when its worker has stopped it."""
-    from airunner.cli.json_schema import job_document
+    from airunner.cli.json_schema import job_to_json
 
     job = with_client(connection, lambda client: client.cancel_job(job_id))
     if as_json:
-        print_json("job", job_document(job))
+        print_json("job", job_to_json(job))
         return
     print(job.state.name)
     if not job.state.terminal:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import tempfile
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airunner.cli.exit_codes import ExitCode
 from airunner.cli.printing import say
+from airunner.cli.signals import on_shutdown_signals
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from rich.console import Console
 
     from airunner.client import AsyncClient
-    from airunner.local.children import ChildProcess
-    from airunner.local.demo_jobs import Seen
+    from airunner.local.demo_jobs import WatchedJob
+    from airunner.local.demo_stack import DemoStack
 
 _LIMIT_SECONDS = 90
 
@@ -35,68 +32,43 @@ def demo() -> int:
 
 
 async def _demo(console: Console) -> int:
-    current = asyncio.current_task()
-    if current:
-        # A request to end is answered like Ctrl-C: what we started is ended first.
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
+    from airunner.local.demo_stack import DemoStack
+
     with tempfile.TemporaryDirectory(prefix="airunner-demo-") as folder:
+        stack = DemoStack(Path(folder))
+        if task := asyncio.current_task():
+            on_shutdown_signals(task.cancel, stack.kill)
         try:
             async with asyncio.timeout(_LIMIT_SECONDS):
-                return await _play(console, Path(folder))
+                return await _play(console, stack)
         except TimeoutError:
             say(f"the demo did not end within {_LIMIT_SECONDS} s")
             return ExitCode.FAILED
+        except asyncio.CancelledError:
+            return ExitCode.INTERRUPTED
 
 
-async def _play(console: Console, folder: Path) -> int:
+async def _play(console: Console, stack: DemoStack) -> int:
     from airunner.client import AsyncClient
 
     console.print("[bold]airunner demo[/]: a server, a worker and three jobs\n")
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(_server(folder))
-        url = await server.ready()
-        console.print(f"  [bold]server[/]  {url}, pid {server.pid}, SQLite in {folder}", soft_wrap=True)
-        worker = await stack.enter_async_context(_worker(folder, url))
-        await worker.ready()
+    async with stack:
+        server, url = await stack.start_server()
+        where = f"SQLite in {stack.folder}"
+        console.print(f"  [bold]server[/]  {url}, pid {server.pid}, {where}", soft_wrap=True)
+        worker = await stack.start_worker(url)
         console.print(f"  [bold]worker[/]  pid {worker.pid}, three jobs at a time\n")
-        client = await stack.enter_async_context(AsyncClient(url))
-        seen = await _watch_all(console, client)
-    _summarise(console, seen)
-    return _verdict(console, seen)
+        async with AsyncClient(url) as client:
+            watched = await _watch_all(console, client)
+    _summarise(console, watched)
+    return _report(console, watched)
 
 
-@asynccontextmanager
-async def _server(folder: Path) -> AsyncIterator[ChildProcess]:
-    arguments = ("server", "--listen", "127.0.0.1:0", "--no-auth", "--data-dir", "data")
-    async with _child(*arguments, folder=folder, awaited="airunner server listening on") as child:
-        yield child
-
-
-@asynccontextmanager
-async def _worker(folder: Path, url: str) -> AsyncIterator[ChildProcess]:
-    arguments = ("worker", "--server", url, "--queue", "demo", "--concurrency", "3")
-    async with _child(*arguments, folder=folder, awaited="airunner worker serves") as child:
-        yield child
-
-
-@asynccontextmanager
-async def _child(*arguments: str, folder: Path, awaited: str) -> AsyncIterator[ChildProcess]:
-    from airunner.domain.errors import FailedPrecondition
-    from airunner.local.children import ChildProcess
-
-    child = await ChildProcess.start(*arguments, folder=folder, awaited=awaited)
-    try:
-        yield child
-    finally:
-        code = await child.stop()
-    if code:
-        raise FailedPrecondition(f"the {arguments[0]} ended with {code}: {' / '.join(child.last_words)}")
-
-
-async def _watch_all(console: Console, client: AsyncClient) -> list[Seen]:
+async def _watch_all(console: Console, client: AsyncClient) -> list[WatchedJob]:
     from rich.text import Text
 
     from airunner.local.demo_jobs import DEMO_JOBS, watch
+    from airunner.local.demo_stack import DEMO_QUEUE
 
     styles = dict(zip((job.name for job in DEMO_JOBS), ("cyan", "yellow", "magenta"), strict=True))
 
@@ -107,29 +79,29 @@ async def _watch_all(console: Console, client: AsyncClient) -> list[Seen]:
     async with asyncio.TaskGroup() as group:
         watching = []
         for job in DEMO_JOBS:
-            enqueued = await client.enqueue(job.params, queue="demo")
+            enqueued = await client.enqueue(job.params, queue=DEMO_QUEUE)
             watching.append(group.create_task(watch(client, job, enqueued.job_id, show)))
     return [task.result() for task in watching]
 
 
-def _summarise(console: Console, seen: list[Seen]) -> None:
+def _summarise(console: Console, watched: list[WatchedJob]) -> None:
     from rich import box
     from rich.table import Table
 
-    from airunner.cli.instants import span
     from airunner.local.demo_jobs import DEMO_JOBS
+    from airunner.reading.instants import format_duration
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     table.add_column("  job")
     for column in ("state", "exit code", "time", "lines", "writes", "lines/write"):
         table.add_column(column, justify="left" if column == "state" else "right")
-    for job, what in zip(DEMO_JOBS, seen, strict=True):
+    for job, what in zip(DEMO_JOBS, watched, strict=True):
         result = what.job.result
         table.add_row(
             f"  {job.name}",
             what.job.state.name,
             str(result.exit_code if result else ""),
-            span(what.milliseconds),
+            format_duration(what.milliseconds),
             f"{what.lines:,}",
             f"{what.stored:,}",
             f"{what.lines / what.stored:.1f}",
@@ -138,15 +110,15 @@ def _summarise(console: Console, seen: list[Seen]) -> None:
     console.print(table)
 
 
-def _verdict(console: Console, seen: list[Seen]) -> int:
+def _report(console: Console, watched: list[WatchedJob]) -> int:
     from airunner.local.demo_jobs import DEMO_JOBS
 
-    problems = [text for job, what in zip(DEMO_JOBS, seen, strict=True) for text in what.problems(job)]
+    problems = [text for job, what in zip(DEMO_JOBS, watched, strict=True) for text in what.problems(job)]
     for problem in problems:
         say(problem)
     if problems:
         return ExitCode.FAILED
-    lines, stored = sum(what.lines for what in seen), sum(what.stored for what in seen)
+    lines, stored = sum(what.lines for what in watched), sum(what.stored for what in watched)
     console.print(f"  {lines:,} lines were stored in {stored:,} writes, {lines / stored:.0f} times fewer,")
     console.print("  and every byte that was shown here matches the digest that the worker made.\n")
     console.print("  Go on with: [bold]airunner dev[/], then [bold]airunner run -- echo hello[/]")

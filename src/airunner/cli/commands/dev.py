@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from airunner.cli.commands.server import run_on_uvloop
+from airunner.cli.event_loop import run_on_uvloop
 from airunner.cli.metrics import collected_metrics
 from airunner.cli.options import ConfigFile, DataDir, load
-from airunner.cli.printing import announce
+from airunner.cli.printing import announce, say
+from airunner.cli.signals import on_shutdown_signals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from airunner.config import Settings
+    from airunner.local.aws_plan import StackPlan, StackRequest
     from airunner.server.run import Server
-    from airunner.worker.worker import Worker
 
 _CONCURRENCY = 4
 
@@ -66,21 +66,38 @@ def _develop_on_aws(
 ) -> None:
     from airunner.config import ConfigError
     from airunner.local.aws_plan import REAL_AWS, StackRequest
-    from airunner.local.aws_stack import dev_on_aws
 
     if not requested:
         raise ConfigError(["--endpoint: needs --aws"])
     real = endpoint == REAL_AWS
     loaded = load(config_file, {**flags, "store.aws.endpoint_url": None if real else endpoint})
-    place = loaded.settings.store.aws
-    if real and place.endpoint_url:
+    if real and loaded.settings.store.aws.endpoint_url:
         origin = loaded.origins["store.aws.endpoint_url"]
         raise ConfigError(
             [f"store.aws.endpoint_url: is set ({origin}), and --endpoint aws needs it not to be"]
         )
     if loaded.settings.tls.cert_file:
         raise ConfigError(["tls: dev --aws serves without, so it must not be set"])
-    dev_on_aws(StackRequest(loaded=loaded, config_file=config_file, real=real))
+    asyncio.run(_run_aws_stack(StackRequest(loaded=loaded, config_file=config_file, real=real)))
+
+
+async def _run_aws_stack(request: StackRequest) -> None:
+    from airunner.local.aws_stack import AwsStack, StackCallbacks
+
+    callbacks = StackCallbacks(on_ready=_welcome_to_aws, on_line=announce, on_server_lost=say)
+    stack = AwsStack(request, callbacks)
+    on_shutdown_signals(stack.stop, stack.kill)
+    await stack.run()
+
+
+def _welcome_to_aws(plan: StackPlan, servers: Mapping[str, int]) -> None:
+    first, second = servers
+    announce(
+        f"airunner dev ready on {first} and {second}, jobs and events in {plan.location}; Ctrl-C ends it"
+    )
+    announce(f"  try: airunner run{_server_option(first)} -- echo hello")
+    announce(f"       airunner list --server {first},{second}")
+    announce(f"       kill -9 {servers[second]}    # the second server; whoever named both goes on")
 
 
 def _for_development(config_file: Path | None, flags: Mapping[str, object]) -> Settings:
@@ -101,7 +118,7 @@ async def _serve_and_work(settings: Settings) -> None:
 
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     server = build_server(settings)
-    serving = asyncio.create_task(server.run(signals=False, on_ready=ready.set_result))
+    serving = asyncio.create_task(server.run(on_ready=ready.set_result))
     await asyncio.wait((serving, ready), return_when=asyncio.FIRST_COMPLETED)
     if ready.done():
         try:
@@ -115,36 +132,29 @@ async def _work_for(server: Server, settings: Settings, url: str) -> None:
     from airunner.app import build_client, build_worker
     from airunner.config import ClientSettings
 
-    own = settings.model_copy(update={"client": ClientSettings(server=(url,))})
-    async with build_client(own) as client:
-        worker = build_worker(own, client)
-        _catch_signals(worker, server)
-        _welcome(url, own)
+    settings = settings.model_copy(update={"client": ClientSettings(server=(url,))})
+    async with build_client(settings) as client:
+        worker = build_worker(settings, client)
+
+        def kill() -> None:
+            worker.kill()
+            server.stop()
+
+        # First the worker drains, then the server goes; a second signal waits for neither.
+        on_shutdown_signals(worker.stop, kill)
+        _welcome(url, settings)
         await worker.run()
 
 
 def _welcome(url: str, settings: Settings) -> None:
-    from airunner.client import DEFAULT_SERVER
-
-    option = "" if url == DEFAULT_SERVER else f" --server {url}"
+    option = _server_option(url)
     announce(f"airunner dev ready on {url}, jobs and events in {settings.data_dir}; Ctrl-C ends it")
     announce(f"  try: airunner run{option} -- echo hello")
     announce(f"       airunner list{option}")
 
 
-def _catch_signals(worker: Worker, server: Server) -> None:
-    """First the worker drains, then the server goes; a second signal waits for neither."""
-    signals = 0
+def _server_option(url: str) -> str:
+    """Return the option that a command needs to reach this server."""
+    from airunner.client import DEFAULT_SERVER
 
-    def stop() -> None:
-        nonlocal signals
-        signals += 1
-        if signals == 1:
-            worker.stop()
-        else:
-            worker.kill()
-            server.stop()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+    return "" if url == DEFAULT_SERVER else f" --server {url}"

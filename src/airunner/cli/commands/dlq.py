@@ -44,7 +44,7 @@ def list_letters(
     groups = _by_reason(page.letters)
     if as_json:
         for reason, letters in groups.items():
-            print_json("dead_letters", {"queue": queue, "reason": reason, **_group_document(letters)})
+            print_json("dead_letters", {"queue": queue, "reason": reason, **_group_to_json(letters)})
     else:
         rows = [
             (_phrase(reason), str(len(letters)), moment(min(entry.sent_at for entry in letters)))
@@ -66,7 +66,7 @@ def show(
     connection: ConnectionOptions = ANY_SERVER,
     as_json: AsJson = False,
 ) -> None:
-    """Show dead letters of a queue, the begin of their bodies included; they stay where they are."""
+    """Show dead letters of a queue with the first characters of their bodies; they stay where they are."""
     page = with_client(connection, lambda client: client.list_dead_letters(queue, max_messages=max_messages))
     if as_json:
         _print_letters(queue, "", page.letters)
@@ -200,7 +200,7 @@ def _confirmed(question: str) -> bool:
 
 def _report(queue: str, done: str, letters: Sequence[DeadLetter]) -> None:
     count = Counter(_phrase(entry.reason.name.lower()) for entry in letters)
-    parts = ", ".join(f"{number} {words}" for words, number in sorted(count.items()))
+    parts = ", ".join(f"{number} {phrase}" for phrase, number in sorted(count.items()))
     say(f"{len(letters)} dead letters of queue {queue} {done}{f': {parts}' if parts else ''}")
 
 
@@ -220,8 +220,8 @@ def _phrase(reason: str) -> str:
     }[reason]
 
 
-def _group_document(letters: Sequence[DeadLetter]) -> dict[str, object]:
-    from airunner.cli.instants import to_iso
+def _group_to_json(letters: Sequence[DeadLetter]) -> dict[str, object]:
+    from airunner.reading.instants import to_iso
 
     sent = [entry.sent_at for entry in letters]
     oldest, newest = to_iso(min(sent)), to_iso(max(sent))
@@ -229,7 +229,7 @@ def _group_document(letters: Sequence[DeadLetter]) -> dict[str, object]:
 
 
 def _print_letters(queue: str, outcome: str, letters: Iterable[DeadLetter]) -> None:
-    from airunner.cli.json_schema import dead_letter_document
+    from airunner.cli.json_schema import dead_letter_to_json
 
     for letter in letters:
-        print_json("dead_letter", {"queue": queue, "outcome": outcome, **dead_letter_document(letter)})
+        print_json("dead_letter", {"queue": queue, "outcome": outcome, **dead_letter_to_json(letter)})

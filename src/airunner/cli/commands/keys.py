@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from airunner.cli.exit_codes import ExitCode
-from airunner.cli.instants import to_iso
-from airunner.cli.json_schema import key_document
+from airunner.cli.json_schema import key_to_json
 from airunner.cli.options import AsJson, load
 from airunner.cli.printing import print_json, print_table, say
+from airunner.reading.instants import to_iso
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -68,7 +68,7 @@ def create(
     minted = mint_key(name, scope, queues, SystemClock().now())
     asyncio.run(_add(store.load(), minted.key))
     if as_json:
-        print_json("key", {**key_document(minted.key), "key": minted.text})
+        print_json("key", {**key_to_json(minted.key), "key": minted.text})
         return
     print(minted.text)
     say(f"key {minted.key.key_id} of {name} was made; it is not shown again")
@@ -80,7 +80,7 @@ def list_keys(*, store: StoreOptions = DEFAULT_STORE, as_json: AsJson = False) -
     found = asyncio.run(_all(store.load()))
     if as_json:
         for key in found:
-            print_json("key", key_document(key))
+            print_json("key", key_to_json(key))
         return
     rows = [
         (
@@ -112,8 +112,10 @@ def revoke(
 
 
 async def _add(settings: Settings, key: ApiKey) -> None:
+    from airunner.services.admin import AdminService
+
     async with _store(settings) as store:
-        await store.add_key(key)
+        await AdminService(store).create_key(key)
 
 
 async def _all(settings: Settings) -> list[ApiKey]:
@@ -123,15 +125,18 @@ async def _all(settings: Settings) -> list[ApiKey]:
 
 async def _revoke(settings: Settings, key_id: str) -> bool:
     from airunner.domain.clock import SystemClock
+    from airunner.services.admin import AdminService
 
     async with _store(settings, must_exist=True) as store:
-        return await store.revoke_key(key_id, SystemClock().now())
+        return await AdminService(store).revoke_key(key_id, SystemClock().now())
 
 
 @asynccontextmanager
 async def _store(settings: Settings, *, must_exist: bool = False) -> AsyncIterator[JobStore]:
+    from airunner import telemetry
     from airunner.app import open_store_beside
 
+    telemetry.set_up_logs(settings.log_level, settings.log_format)
     store = open_store_beside(settings, must_exist=must_exist)
     await store.open()
     try:

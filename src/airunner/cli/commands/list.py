@@ -12,7 +12,7 @@ from airunner.cli.session import with_client
 
 if TYPE_CHECKING:
     from airunner.domain.answers import JobPage
-    from airunner.domain.job import Job, JobState
+    from airunner.domain.job import JobState
 
 
 def list_jobs(
@@ -49,35 +49,20 @@ def _state(text: str) -> JobState:
 
 
 def _print_as_json(found: JobPage) -> None:
-    from airunner.cli.json_schema import job_document
+    from airunner.cli.json_schema import job_to_json
 
     for job in found.jobs:
-        print_json("job", job_document(job))
+        print_json("job", job_to_json(job))
     print_json("page", {"next_cursor": found.next_cursor, "last_page": found.last_page})
 
 
 def _print_for_people(found: JobPage) -> None:
-    print_table(("job", "queue", "state", "created", "command"), list(map(_row, found.jobs)))
+    from airunner.cli.job_text import command_line
+
+    rows = [
+        (job.job_id, job.queue, job.state.name, moment(job.created_at), command_line(job))
+        for job in found.jobs
+    ]
+    print_table(("job", "queue", "state", "created", "command"), rows)
     if found.next_cursor:
         hint(f"more with --cursor {found.next_cursor}")
-
-
-def _row(job: Job) -> tuple[str, ...]:
-
-    return (
-        job.job_id,
-        job.queue,
-        job.state.name,
-        moment(job.created_at),
-        command_line(job),
-    )
-
-
-def command_line(job: Job) -> str:
-    """Return what a job does, as one would type it."""
-    import shlex
-
-    params = job.params
-    if params.handler:
-        return f"handler {params.handler}"
-    return shlex.join((params.command, *params.args)) if params.command else params.repository_url

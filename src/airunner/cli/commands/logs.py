@@ -16,7 +16,7 @@ from airunner.cli.session import with_clients
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from airunner.cli.screen.output_streams import Channel
+    from airunner.cli.screen.output_streams import OutputStream
     from airunner.client import AsyncClient
     from airunner.reading.log_lines import LineFilter, LogLine
 
@@ -51,12 +51,15 @@ def logs(
         raise InvalidArgument("--ignore-case and --invert say how --grep finds lines; give it too")
     if tail is not None and tail < 1:
         raise InvalidArgument(f"--tail must be at least 1, not {tail}")
-    chosen = LineFilter(
-        grep,
-        ignore_case=ignore_case,
-        invert=invert,
-        stream=StreamType[stream.upper()] if stream else None,
-    )
+    try:
+        chosen = LineFilter(
+            grep,
+            ignore_case=ignore_case,
+            invert=invert,
+            stream=StreamType[stream.upper()] if stream else None,
+        )
+    except InvalidArgument as error:
+        raise InvalidArgument(f"--grep: {error.text}") from None
     printer = _JsonPrinter(job_id) if as_json else _LinePrinter(chosen, timestamps=timestamps)
 
     async def work(quick_client: AsyncClient, client: AsyncClient) -> int:
@@ -82,14 +85,16 @@ async def _chosen_lines(
     tail: int | None,
     chosen: LineFilter,
 ) -> AsyncGenerator[LogLine, None]:
+    from airunner.cli.screen.event_view import say_gap
     from airunner.reading.log_tail import read_last_lines, read_lines
 
     job = await quick_client.get_job(job_id)
     if tail:
-        for line in await read_last_lines(client, job, attempt, tail, chosen.wants):
+        last = await read_last_lines(client, job, tail, attempt=attempt, wants=chosen.wants, on_gap=say_gap)
+        for line in last:
             yield line
         return
-    async with aclosing(read_lines(client, job.job_id, attempt)) as lines:
+    async with aclosing(read_lines(client, job.job_id, attempt, on_gap=say_gap)) as lines:
         async for line in lines:
             if chosen.wants(line):
                 yield line
@@ -99,13 +104,13 @@ class _JsonPrinter:
     """Each line as one object."""
 
     def __init__(self, job_id: str) -> None:
-        from airunner.cli.json_schema import line_document
+        from airunner.cli.json_schema import line_to_json
 
         self._job_id = job_id
-        self._document = line_document
+        self._to_json = line_to_json
 
     def show(self, line: LogLine) -> None:
-        print_json("line", self._document(self._job_id, line))
+        print_json("line", self._to_json(self._job_id, line))
 
     def finish(self) -> None:
         """Nothing is held back."""
@@ -115,25 +120,28 @@ class _LinePrinter:
     """Lines on standard output: every byte in a pipe, safe text with the matches marked on a terminal."""
 
     def __init__(self, chosen: LineFilter, *, timestamps: bool) -> None:
-        from airunner.cli.screen.output_streams import open_channel
-        from airunner.cli.screen.terminal import wants_colours
+        from airunner.cli.screen.output_streams import open_output_stream
+        from airunner.cli.screen.terminal import MARK_BEGIN, MARK_END, wants_colours
         from airunner.domain.event import StreamType
 
-        self._content = chosen.marked if wants_colours(sys.stdout) else lambda line: line.content
+        marks = wants_colours(sys.stdout)
+        self._content = (
+            (lambda line: chosen.mark(line, MARK_BEGIN, MARK_END)) if marks else (lambda line: line.content)
+        )
         self._streams = {
-            stream: open_channel(
+            stream: open_output_stream(
                 sys.stdout, is_error=stream is StreamType.STDERR, raw=False, timestamps=timestamps
             )
             for stream in StreamType
         }
-        self._last: Channel | None = None
+        self._last: OutputStream | None = None
 
     def show(self, line: LogLine) -> None:
-        channel, last = self._streams[line.stream], self._last
-        if last and not last.at_line_start and (line.starts or last is not channel):
+        stream, last = self._streams[line.stream], self._last
+        if last and not last.at_line_start and (line.starts or last is not stream):
             last.write(b"\n", line.timestamp)
-        channel.write(self._content(line), line.timestamp)
-        self._last = channel
+        stream.write(self._content(line), line.timestamp)
+        self._last = stream
 
     def finish(self) -> None:
         if self._last:

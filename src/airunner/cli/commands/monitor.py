@@ -14,13 +14,13 @@ from airunner.cli.session import with_clients
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airunner.cli.proof_report import Ending
+    from airunner.cli.proof_report import ProofReport
     from airunner.cli.screen.event_view import EventView, ViewOptions
-    from airunner.cli.screen.following import Playback
     from airunner.client import AsyncClient
     from airunner.domain.event import EventType
     from airunner.domain.job import Job
     from airunner.domain.requests import StreamRequest
+    from airunner.reading.playback import Playback
 
 
 def monitor(
@@ -60,13 +60,13 @@ def monitor(
     During a playback at a terminal: space pauses, left and right go 10 s back and forward, + and - change the
     speed, q quits.
     """
-    from airunner.cli.instants import from_text
-    from airunner.cli.proof_report import Ending
+    from airunner.cli.playback_options import choose_factor, parse_seek
+    from airunner.cli.proof_report import ProofReport
     from airunner.cli.screen.event_view import ViewOptions
-    from airunner.cli.screen.following import Playback
     from airunner.domain.errors import InvalidArgument
     from airunner.domain.requests import StreamRequest
-    from airunner.reading.playback import choose_factor, parse_seek
+    from airunner.reading.instants import parse_instant
+    from airunner.reading.playback import Playback
 
     factor = choose_factor(playback=playback, slow=slow, speed=speed, fast=fast, seek=seek)
     if more and factor:
@@ -74,7 +74,7 @@ def monitor(
     request = StreamRequest(
         job_id=job_id,
         from_sequence=from_sequence,
-        from_timestamp=from_text(from_timestamp, "--from-timestamp") if from_timestamp else 0,
+        from_timestamp=parse_instant(from_timestamp, "--from-timestamp") if from_timestamp else 0,
         event_filter=event_types(event_type),
         attempt=attempt,
         follow=not no_follow,
@@ -82,7 +82,7 @@ def monitor(
     watch = _Watch(
         request=request,
         options=ViewOptions(raw=raw, timestamps=timestamps, as_json=as_json),
-        ending=Ending(as_json=as_json, requested=verify),
+        report=ProofReport(as_json=as_json, requested=verify),
         playback=Playback(factor=factor, seek=parse_seek(seek)) if factor else None,
     )
     return with_clients(
@@ -114,7 +114,7 @@ class _Watch:
 
     request: StreamRequest
     options: ViewOptions
-    ending: Ending
+    report: ProofReport
     playback: Playback | None = None
 
 
@@ -157,13 +157,13 @@ async def _show_one_of_many(client: AsyncClient, job: Job, number: int, label: s
         if options.as_json
         else PrefixedView(label, number, raw=options.raw, timestamps=options.timestamps)
     )
-    own = replace(
+    single = replace(
         watch,
         request=replace(watch.request, job_id=job.job_id),
-        ending=replace(watch.ending, who=f"{label}: "),
+        report=replace(watch.report, prefix=f"{label}: "),
     )
     try:
-        return await _show(client, job, view, own, say)
+        return await _show(client, job, view, single, say)
     except AirunnerError as error:
         say(f"{label}: {error.text}")
         return of_error(error)
@@ -173,11 +173,11 @@ async def _show(
     client: AsyncClient, job: Job, view: EventView, watch: _Watch, tell: Callable[[str], None]
 ) -> int:
     from airunner.cli.exit_codes import ExitCode
-    from airunner.cli.proof_report import final_position, open_proof
     from airunner.cli.screen.following import follow, play
+    from airunner.reading.proof import Coverage, LogProof, final_position
 
     request = watch.request
-    proof = open_proof(request)
+    proof = LogProof(Coverage.of_request(request))
     if watch.playback is None:
         await follow(client, request, view, proof)
     elif not await play(client, request, view, proof, watch.playback):
@@ -187,5 +187,5 @@ async def _show(
         job = await client.get_job(request.job_id)
     tell(f"job {job.job_id} is {job.state.name}")
     verdict = proof.verdict(final_position(job, request))
-    watch.ending.tell(job.job_id, verdict)
+    watch.report.show(job.job_id, verdict)
     return ExitCode.FAILED if verdict.broken else ExitCode.OK

@@ -18,12 +18,12 @@ QueueName = Annotated[str, Parameter(help="The name of the queue.")]
 @queues.default
 def list_queues(*, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> None:
     """List the queues that were used; pause one, or resume it."""
-    from airunner.cli.json_schema import queue_document
+    from airunner.cli.json_schema import queue_to_json
 
     found = with_client(connection, lambda client: client.list_queues())
     if as_json:
         for queue in found:
-            print_json("queue", queue_document(queue))
+            print_json("queue", queue_to_json(queue))
         return
     rows = [
         (

@@ -22,10 +22,10 @@ def retry(
     as_json: AsJson = False,
 ) -> None:
     """Enqueue a copy of a job that has ended; print the new job's id."""
-    from airunner.cli.json_schema import job_document
+    from airunner.cli.json_schema import job_to_json
 
     job = with_client(connection, lambda client: client.retry_job(job_id, request_id))
     if as_json:
-        print_json("job", job_document(job))
+        print_json("job", job_to_json(job))
     else:
         print(job.job_id)

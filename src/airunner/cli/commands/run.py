@@ -46,8 +46,8 @@ def run(
 async def _run(
     quick_client: AsyncClient, client: AsyncClient, request: EnqueueRequest, options: ViewOptions
 ) -> int:
-    from airunner.cli.proof_report import Ending
-    from airunner.client.batch_calls import single
+    from airunner.cli.proof_report import ProofReport
+    from airunner.domain.outcomes import single
 
     job_id = single(await quick_client.enqueue_jobs([request])).job_id
     hint(f"job {job_id}")
@@ -56,30 +56,30 @@ async def _run(
     except asyncio.CancelledError:
         say(f"the job goes on; see 'airunner monitor {job_id}' and 'airunner cancel {job_id}'")
         raise
-    Ending(as_json=options.as_json, quiet=True).tell(job_id, verdict)
+    ProofReport(as_json=options.as_json, quiet=True).show(job_id, verdict)
     code = _report(job, options)
     return code or (ExitCode.FAILED if verdict.broken else ExitCode.OK)
 
 
 async def _follow_to_end(client: AsyncClient, job_id: str, options: ViewOptions) -> tuple[Job, LogVerdict]:
-    from airunner.cli.proof_report import final_position, open_proof
     from airunner.cli.screen.event_view import open_view
     from airunner.cli.screen.following import follow
     from airunner.domain.requests import StreamRequest
+    from airunner.reading.proof import Coverage, LogProof, final_position
 
     request = StreamRequest(job_id=job_id)
-    proof = open_proof(request)
+    proof = LogProof(Coverage.of_request(request))
     await follow(client, request, open_view(job_id, options), proof)
     job = await client.wait_for_end(job_id)
     return job, proof.verdict(final_position(job, request))
 
 
 def _report(job: Job, options: ViewOptions) -> int:
-    from airunner.cli.json_schema import job_document
+    from airunner.cli.json_schema import job_to_json
     from airunner.domain.job import Outcome
 
     if options.as_json:
-        print_json("job", job_document(job))
+        print_json("job", job_to_json(job))
     result = job.result
     if result is None:  # an ended job always has one
         return 0

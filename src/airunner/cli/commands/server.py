@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
-import sys
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from airunner.cli.event_loop import run_on_uvloop
 from airunner.cli.metrics import collected_metrics
 from airunner.cli.options import ConfigFile, DataDir, load
 from airunner.cli.printing import announce
+from airunner.cli.signals import on_shutdown_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from contextlib import AbstractAsyncContextManager
-
     from airunner.config import Settings, TlsSettings
     from airunner.server.run import Server
-
-_SWITCH_SECONDS: Final = 0.0005
 
 
 def server(
@@ -29,7 +24,7 @@ def server(
         str | None,
         Parameter(help="HOST:PORT to bind; port 0 lets the system choose. Default: 127.0.0.1:8080"),
     ] = None,
-    store: Annotated[str | None, Parameter(help="memory, sqlite or sqs. Default: sqlite")] = None,
+    store: Annotated[str | None, Parameter(help="memory, sqlite or aws. Default: sqlite")] = None,
     data_dir: DataDir = None,
     config_file: ConfigFile = None,
     services: Annotated[str | None, Parameter(help="jobs, events or both. Default: jobs,events")] = None,
@@ -54,23 +49,7 @@ def server(
         "log_level": log_level,
         "log_format": log_format,
     }
-    serve(load(config_file, flags).settings)
-
-
-def serve(settings: Settings) -> None:
-    """Run the server that the settings describe."""
-    from airunner import telemetry
-    from airunner.app import build_exporter, build_server
-
-    check_certificate(settings.tls)
-    telemetry.set_up_logs(settings.log_level, settings.log_format)
-    with collected_metrics("airunner-server", telemetry.SERVER_METRICS):
-        run_on_uvloop(_serve(build_server(settings), build_exporter(settings)))
-
-
-async def _serve(server: Server, exporter: AbstractAsyncContextManager[object]) -> None:
-    async with exporter:
-        await server.run(on_ready=lambda url: announce(f"airunner server listening on {url}"))
+    _serve(load(config_file, flags).settings)
 
 
 def check_certificate(tls: TlsSettings) -> None:
@@ -86,16 +65,21 @@ def check_certificate(tls: TlsSettings) -> None:
         raise ConfigError([f"tls: cannot use {tls.cert_file} with {tls.key_file}: {reason}"]) from None
 
 
-def run_on_uvloop(work: Coroutine[object, object, None]) -> None:
-    """Run something that lives long on the fast event loop."""
-    import gc
+def _serve(settings: Settings) -> None:
+    """Run the server that the settings describe."""
+    from airunner import telemetry
+    from airunner.app import build_server
 
-    import uvloop
+    check_certificate(settings.tls)
+    telemetry.set_up_logs(settings.log_level, settings.log_format)
+    with collected_metrics("airunner-server", telemetry.SERVER_METRICS):
+        run_on_uvloop(_run(build_server(settings, exports_metrics=True)))
 
-    # What was loaded to start stays for good: no collection has to look at it again.
-    gc.collect()
-    gc.freeze()
-    # The loop and the threads beside it hand work to each other: none shall wait long for its turn.
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(work)
+
+async def _run(server: Server) -> None:
+    def on_ready(url: str) -> None:
+        # Not before: a start that hangs can still be ended by any signal.
+        on_shutdown_signals(server.stop, server.stop)
+        announce(f"airunner server listening on {url}")
+
+    await server.run(on_ready=on_ready)

@@ -32,13 +32,13 @@ def submit(
 
 
 async def _submit(client: AsyncClient, request: EnqueueRequest, *, wait: bool, as_json: bool) -> int:
-    from airunner.cli.json_schema import job_document
-    from airunner.client.batch_calls import single
+    from airunner.cli.json_schema import job_to_json
+    from airunner.domain.outcomes import single
 
     enqueued = single(await client.enqueue_jobs([request]))
     if not as_json:
         print(enqueued.job_id, flush=True)
     ended = await client.wait_for_end(enqueued.job_id) if wait else None
     if as_json:
-        print_json("job", job_document(ended or await client.get_job(enqueued.job_id)))
+        print_json("job", job_to_json(ended or await client.get_job(enqueued.job_id)))
     return of_result(ended.result) if ended and ended.result else ExitCode.OK

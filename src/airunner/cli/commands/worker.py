@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from airunner.cli.commands.server import run_on_uvloop
+from airunner.cli.event_loop import run_on_uvloop
 from airunner.cli.metrics import collected_metrics
 from airunner.cli.options import ANY_SERVER, ConnectionOptions
 from airunner.cli.printing import announce, say
+from airunner.cli.signals import on_shutdown_signals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -62,36 +62,43 @@ def worker(
         "log_level": log_level,
         "log_format": log_format,
     }
-    work(connection.load(flags), once=once)
-
-
-def work(settings: Settings, *, once: bool = False) -> None:
-    """Run the worker that the settings describe."""
-    from airunner import telemetry
-
-    telemetry.set_up_logs(settings.log_level, settings.log_format)
-    with _metrics(settings):
-        run_on_uvloop(_work(settings, once=once))
+    _work(connection.load(flags), once=once)
 
 
 async def wait_for_server(client: AsyncClient, queue: str) -> None:
     """Return once a server answers and lets us work; say once that we wait, and raise if it refuses us."""
     from airunner.domain.clock import SystemClock
-    from airunner.domain.errors import DeadlineExceeded, InvalidArgument, Unavailable
+    from airunner.domain.errors import AirunnerError, DeadlineExceeded, InvalidArgument, Unavailable
     from airunner.domain.requests import UpdateRequest
-    from airunner.domain.retry import RetryPolicy
+    from airunner.domain.retry import RetryPolicy, retry
 
-    failures, policy, clock = 0, RetryPolicy(), SystemClock()
-    while True:
+    async def ask() -> None:
         try:
             await client.update_job(UpdateRequest(queue=queue, task_token="none"))  # noqa: S106  no token at all
         except InvalidArgument:
             return  # the token was looked at, so the key is right
-        except (Unavailable, DeadlineExceeded) as error:
-            failures += 1
-            if failures == 1:
-                say(f"waiting for a server: {error.text}")
-        await clock.sleep(policy.delay(failures))
+
+    def on_failure(error: Exception, failures: int) -> None:
+        if failures == 1 and isinstance(error, AirunnerError):
+            say(f"waiting for a server: {error.text}")
+
+    away = (Unavailable, DeadlineExceeded)
+    await retry(
+        RetryPolicy(),
+        SystemClock(),
+        ask,
+        retry_if=lambda error: isinstance(error, away),
+        on_failure=on_failure,
+    )
+
+
+def _work(settings: Settings, *, once: bool) -> None:
+    """Run the worker that the settings describe."""
+    from airunner import telemetry
+
+    telemetry.set_up_logs(settings.log_level, settings.log_format)
+    with _metrics(settings):
+        run_on_uvloop(_run(settings, once=once))
 
 
 def _metrics(settings: Settings) -> AbstractContextManager[None]:
@@ -105,7 +112,7 @@ def _metrics(settings: Settings) -> AbstractContextManager[None]:
     return collected_metrics("airunner-worker", telemetry.WORKER_METRICS, worker.worker_id)
 
 
-async def _work(settings: Settings, *, once: bool) -> None:
+async def _run(settings: Settings, *, once: bool) -> None:
     from airunner.app import build_client, build_worker
     from airunner.domain.retry import RetryPolicy
 
@@ -114,14 +121,26 @@ async def _work(settings: Settings, *, once: bool) -> None:
         build_client(settings) as client,
         AsyncExitStack() as probes,
     ):
-        served = build_worker(settings, client, once=once)
+        worker = build_worker(settings, client, once=once)
         waiting = asyncio.create_task(wait_for_server(quick_client, settings.worker.queues[0]))
-        _catch_signals(served, waiting)
+        on_shutdown_signals(_stop_of(worker, waiting), worker.kill)
         await probes.enter_async_context(_probes(settings, lambda: "ok" if waiting.done() else "waiting"))
         with suppress(asyncio.CancelledError):
             await waiting
             announce(f"airunner worker serves {', '.join(settings.worker.queues)}")
-            await served.run()
+            await worker.run()
+
+
+def _stop_of(worker: Worker, waiting: asyncio.Task[None]) -> Callable[[], None]:
+    """Return what ends the worker in good order, or the wait for a server if that is all it does yet."""
+
+    def stop() -> None:
+        if not waiting.done():
+            waiting.cancel()
+        else:
+            worker.stop()
+
+    return stop
 
 
 @asynccontextmanager
@@ -136,18 +155,3 @@ async def _probes(settings: Settings, status: Callable[[], str]) -> AsyncIterato
     async with serve_probes(listen.host, listen.port, status) as url:
         announce(f"airunner worker metrics on {url}/metrics")
         yield
-
-
-def _catch_signals(served: Worker, waiting: asyncio.Task[None]) -> None:
-    """Let the first signal drain, and the second end everything."""
-    stops = iter((served.stop,))
-
-    def stop() -> None:
-        if not waiting.done():
-            waiting.cancel()
-            return
-        next(stops, served.kill)()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)

@@ -9,12 +9,12 @@ from airunner.cli.session import with_client
 
 def workers(*, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> None:
     """List the workers that the server heard of lately."""
-    from airunner.cli.json_schema import worker_document
+    from airunner.cli.json_schema import worker_to_json
 
     found = with_client(connection, lambda client: client.list_workers())
     if as_json:
         for worker in found:
-            print_json("worker", worker_document(worker))
+            print_json("worker", worker_to_json(worker))
         return
     rows = [
         (

@@ -6,9 +6,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from airunner.cli.instants import span
 from airunner.cli.printing import hint, print_json, say
-from airunner.cli.screen.output_streams import Channel, open_channel
+from airunner.cli.screen.output_streams import OutputStream, open_output_stream
 from airunner.cli.screen.terminal import StatusLine, can_redraw
 from airunner.domain.event import (
     Event,
@@ -20,6 +19,7 @@ from airunner.domain.event import (
     Progress,
     StreamType,
 )
+from airunner.reading.instants import format_duration
 
 if TYPE_CHECKING:
     from airunner.client import ConnectionState
@@ -44,13 +44,13 @@ class EventView(Protocol):
         """Let time pass; called a few times a second."""
 
     def connection_changed(self, state: ConnectionState, reason: str) -> None:
-        """Hear of connections that were lost and made again."""
+        """Take news of the connection: it was lost, or it was made again."""
 
     def mode_changed(self, mode: str) -> None:
-        """Hear how a playback goes on: paused, or at a speed."""
+        """Take the new mode of a playback: paused, or at a speed."""
 
     def jumped(self, to: str) -> None:
-        """Hear that a playback goes on elsewhere; the next event does not continue the last one."""
+        """Take note that a playback goes on elsewhere; the next event does not continue the last one."""
 
     def finish(self) -> None:
         """Show what was held back, and leave the terminal as it was."""
@@ -60,8 +60,8 @@ def open_view(job_id: str, options: ViewOptions, last_sequence: int = 0) -> Even
     """Return the view for the streams of this process; `last_sequence` is the number of events, if known."""
     if options.as_json:
         return JsonView(job_id)
-    out = open_channel(sys.stdout, is_error=False, raw=options.raw, timestamps=options.timestamps)
-    err = open_channel(sys.stderr, is_error=True, raw=options.raw, timestamps=options.timestamps)
+    out = open_output_stream(sys.stdout, is_error=False, raw=options.raw, timestamps=options.timestamps)
+    err = open_output_stream(sys.stderr, is_error=True, raw=options.raw, timestamps=options.timestamps)
     both = not options.raw and can_redraw(sys.stdout) and can_redraw(sys.stderr)
     return PeopleView(out, err, StatusLine(sys.stderr, enabled=both), last_sequence)
 
@@ -70,14 +70,14 @@ class JsonView:
     """Each event as one line of JSON."""
 
     def __init__(self, job_id: str) -> None:
-        from airunner.cli.json_schema import event_document
+        from airunner.cli.json_schema import event_to_json
 
         self._job_id = job_id
-        self._document = event_document
+        self._to_json = event_to_json
 
     def show(self, event: Event) -> None:
         """Print the event."""
-        print_json("event", self._document(self._job_id, event))
+        print_json("event", self._to_json(self._job_id, event))
 
     def tick(self, now: int) -> None:
         """Nothing moves."""
@@ -100,7 +100,9 @@ class JsonView:
 class PeopleView:
     """Output to its stream; remarks and a status line only where there is a terminal."""
 
-    def __init__(self, out: Channel, err: Channel, status: StatusLine, last_sequence: int = 0) -> None:
+    def __init__(
+        self, out: OutputStream, err: OutputStream, status: StatusLine, last_sequence: int = 0
+    ) -> None:
         self._streams = {StreamType.STDOUT: out, StreamType.STDERR: err}
         self._status = status
         self._of = last_sequence
@@ -125,11 +127,11 @@ class PeopleView:
 
     def tick(self, now: int) -> None:
         """Draw the status line, unless a line of output is not finished yet."""
-        if self._status.enabled and all(channel.at_line_start for channel in self._streams.values()):
+        if self._status.enabled and all(stream.at_line_start for stream in self._streams.values()):
             elapsed = (self._last_at if self._replay else now) - (self._first_at or now)
             of = f" of {self._of}" if self._of else ""
             mode = f", {self._mode}" if self._mode else ""
-            self._status.draw(f"event {self._sequence}{of}, {span(elapsed)}{mode}")
+            self._status.draw(f"event {self._sequence}{of}, {format_duration(elapsed)}{mode}")
 
     def connection_changed(self, state: ConnectionState, reason: str) -> None:
         """Say that the stream is interrupted."""
@@ -137,7 +139,7 @@ class PeopleView:
         say_connection(state, reason)
 
     def mode_changed(self, mode: str) -> None:
-        """Tell it in the status line."""
+        """Show it in the status line."""
         self._mode = mode
 
     def jumped(self, to: str) -> None:
@@ -148,8 +150,8 @@ class PeopleView:
     def finish(self) -> None:
         """Show what was held back."""
         self._status.clear()
-        for channel in self._streams.values():
-            channel.finish()
+        for stream in self._streams.values():
+            stream.finish()
 
 
 def remark(event: Event, who: str = "") -> None:
@@ -158,15 +160,22 @@ def remark(event: Event, who: str = "") -> None:
         case ProcessStart(pid=pid):
             hint(f"{who}attempt {event.attempt} started, pid {pid}")
         case ProcessEnd(exit_code=code, run_duration_ms=duration):
-            hint(f"{who}attempt {event.attempt} ended with exit code {code} after {span(duration)}")
+            hint(
+                f"{who}attempt {event.attempt} ended with exit code {code} after {format_duration(duration)}"
+            )
         case ProcessError(error_message=message):
             say(f"{who}{message}")
-        case Gap(first_sequence=first, last_sequence=last, reason=reason):
-            say(f"{who}events {first} to {last} are lost: {reason}")
+        case Gap() as gap:
+            say_gap(gap, who)
         case Progress(done=done, total=total, message=message):
             hint(f"{who}{done}/{total} {message}")
         case _:
             pass
+
+
+def say_gap(gap: Gap, who: str = "") -> None:
+    """Say which events are lost."""
+    say(f"{who}events {gap.first_sequence} to {gap.last_sequence} are lost: {gap.reason}")
 
 
 def say_connection(state: ConnectionState, reason: str, who: str = "") -> None:

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from airunner.domain.clock import SystemClock
-from airunner.reading.playback import Seek, Tempo
+from airunner.reading.playback import Tempo, measure_recording
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
     from airunner.cli.screen.event_view import EventView
     from airunner.client import AsyncClient
+    from airunner.domain.clock import Clock, Timer
     from airunner.domain.event import Event
     from airunner.domain.requests import StreamRequest
+    from airunner.reading.playback import Playback
     from airunner.reading.proof import LogProof
 
-_TICK_SECONDS = 0.2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Playback:
-    """How to play a job back: what recorded delays are multiplied with, and from where."""
-
-    factor: float = 1.0
-    seek: Seek = Seek()
+_TICK_MS: Final = 200
 
 
 async def follow(client: AsyncClient, request: StreamRequest, view: EventView, proof: LogProof) -> None:
     """Show the events of a job until its stream ends; `proof` sees all that are shown."""
-    with _ticking(view):
+    with ticking(view, SystemClock()):
         async with aclosing(client.monitor(request, on_state=view.connection_changed)) as events:
             async for event in events:
                 view.show(event)
@@ -42,12 +35,12 @@ async def follow(client: AsyncClient, request: StreamRequest, view: EventView, p
 async def play(
     client: AsyncClient, request: StreamRequest, view: EventView, proof: LogProof, playback: Playback
 ) -> bool:
-    """Show the events of a job as they happened; tell whether that went on until its stream ended.
+    """Show the events of a job as they happened; return whether that went on until its stream ended.
 
     `proof` sees all that were read. At a terminal there are keys to pause, seek, change the speed and quit.
     """
     from airunner.cli.screen.keyboard import open_keyboard
-    from airunner.cli.screen.player import Player, Quit, recorded_ms
+    from airunner.cli.screen.player import Player, Quit
 
     def open_stream(cursor: str) -> AsyncGenerator[list[Event], None]:
         wanted = replace(request, cursor=cursor or request.cursor)
@@ -56,10 +49,10 @@ async def play(
     begin_at = playback.seek.offset
     if playback.seek.share:
         stored = client.monitor_batches(replace(request, follow=False))
-        begin_at = playback.seek.within(await recorded_ms(stored))
-    tempo = Tempo(playback.factor, begin_at=begin_at)
-    player = Player(open_stream, view, proof, clock=SystemClock(), tempo=tempo)
-    with _ticking(view), open_keyboard() as keyboard:
+        begin_at = playback.seek.within(await measure_recording(stored))
+    clock, tempo = SystemClock(), Tempo(playback.factor, begin_at=begin_at)
+    player = Player(open_stream, view, proof, clock=clock, tempo=tempo)
+    with ticking(view, clock), open_keyboard() as keyboard:
         view.mode_changed(tempo.mode)
         try:
             await player.play(keyboard)
@@ -69,17 +62,34 @@ async def play(
 
 
 @contextmanager
-def _ticking(view: EventView) -> Iterator[None]:
-    """Let time pass for a view, and finish it at the end."""
-    ticking = asyncio.create_task(_tick(view, SystemClock()))
+def ticking(view: EventView, clock: Clock) -> Iterator[None]:
+    """Let time pass for a view, a few times a second, and finish it at the end."""
+    ticker = _Ticker(view, clock)
     try:
         yield
     finally:
-        ticking.cancel()
+        ticker.stop()
         view.finish()
 
 
-async def _tick(view: EventView, clock: SystemClock) -> None:
-    while True:
-        await clock.sleep(_TICK_SECONDS)
-        view.tick(clock.now())
+class _Ticker:
+    """Ticks until it is stopped, or until the view cannot be drawn any more."""
+
+    def __init__(self, view: EventView, clock: Clock) -> None:
+        self._view = view
+        self._clock = clock
+        self._next = self._schedule()
+
+    def stop(self) -> None:
+        self._next.cancel()
+
+    def _schedule(self) -> Timer:
+        return self._clock.call_at(self._clock.now() + _TICK_MS, self._tick)
+
+    def _tick(self) -> None:
+        try:
+            self._view.tick(self._clock.now())
+        except OSError:
+            # The terminal is gone; whoever shows the next event is told so.
+            return
+        self._next = self._schedule()

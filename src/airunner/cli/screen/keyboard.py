@@ -62,7 +62,7 @@ class KeyDecoder:
 
 
 class Keyboard(Protocol):
-    """Keys that were pressed and nobody has heeded yet."""
+    """Keys that were pressed and not taken yet."""
 
     def take(self) -> Key | None:
         """Return the first of them and forget it; None if there is none."""
@@ -93,7 +93,7 @@ class TerminalKeyboard:
         self._pressed = asyncio.Event()
 
     def take(self) -> Key | None:
-        """Return the first key that nobody has heeded yet."""
+        """Return the first key that was not taken yet."""
         if self._keys:
             return self._keys.popleft()
         self._pressed.clear()
@@ -133,7 +133,7 @@ def open_keyboard() -> Iterator[Keyboard]:
 
 
 def _in_foreground(fd: int) -> bool:
-    """Tell whether the keys of a terminal are ours; whoever touches it in the background is stopped."""
+    """Return whether the keys of a terminal are ours; a background process that reads them is stopped."""
     try:
         return os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:

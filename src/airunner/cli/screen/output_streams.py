@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from typing import IO, TYPE_CHECKING, Final, Protocol
 
-from airunner.cli.instants import to_iso
 from airunner.cli.screen.terminal import TerminalText, wants_colours, wrap
+from airunner.reading.instants import to_iso
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -15,7 +15,7 @@ _RED: Final = "\x1b[31m"
 _RESET: Final = "\x1b[0m"
 
 
-class Channel(Protocol):
+class OutputStream(Protocol):
     """One of the two output streams of a job."""
 
     @property
@@ -29,14 +29,14 @@ class Channel(Protocol):
         """Show what was held back."""
 
 
-def open_channel(stream: TextIO, *, is_error: bool, raw: bool, timestamps: bool) -> Channel:
-    """Return the channel for a stream of ours; only a terminal needs protection."""
+def open_output_stream(stream: TextIO, *, is_error: bool, raw: bool, timestamps: bool) -> OutputStream:
+    """Return where to write for a stream of ours; only a terminal needs protection."""
     if raw or not stream.isatty():
-        return ExactChannel(stream.buffer, timestamps=timestamps)
-    return TerminalChannel(stream, colours=wants_colours(stream), red=is_error, timestamps=timestamps)
+        return ExactStream(stream.buffer, timestamps=timestamps)
+    return TerminalStream(stream, colours=wants_colours(stream), red=is_error, timestamps=timestamps)
 
 
-class ExactChannel:
+class ExactStream:
     """Hands on every byte; with timestamps, each line has one in front."""
 
     def __init__(self, stream: IO[bytes], *, timestamps: bool = False) -> None:
@@ -60,7 +60,7 @@ class ExactChannel:
         """Nothing is held back."""
 
 
-class TerminalChannel:
+class TerminalStream:
     """Shows safe text; lines with timestamps are wrapped so that the text stays beside them."""
 
     def __init__(self, stream: TextIO, *, colours: bool, red: bool, timestamps: bool = False) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from airunner.cli.instants import span
 from airunner.cli.screen.keyboard import Key
 from airunner.domain.clock import wait_until
-from airunner.reading.playback import Recording
+from airunner.reading.instants import format_duration
+from airunner.reading.playback import Bookmark, Bookmarks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -35,17 +33,8 @@ class Quit(Exception):
     """Whoever watches has seen enough."""
 
 
-class _Back(Exception):
+class _SeekBack(Exception):
     """What is wanted lies before what was read."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Bookmark:
-    """A place to read on from: what comes after the cursor."""
-
-    cursor: str
-    recording: Recording
-    attempt: int
 
 
 class Player:
@@ -62,8 +51,10 @@ class Player:
         self._proof = proof
         self._clock = clock
         self._tempo = tempo
-        self._bookmarks = [_Bookmark("", Recording(), 0)]
-        self._bookmark = self._bookmarks[0]
+        self._bookmarks = Bookmarks()
+        # Where the last event that was read ends.
+        self._last = Bookmark()
+        # The moment of the event that is waited for.
         self._pending: int | None = None
         self._proven = (0, 0)
 
@@ -71,31 +62,30 @@ class Player:
         """Return when the stream has ended and all of it was shown; Quit when somebody wants that earlier."""
         while True:
             try:
-                async with aclosing(self._open_stream(self._bookmark.cursor)) as batches:
-                    while events := await self._heeding(keyboard, _next(batches)):
+                async with aclosing(self._open_stream(self._last.cursor)) as batches:
+                    while events := await self._result_of(_next(batches), keyboard):
                         await self._play_batch(keyboard, events)
                 return
-            except _Back:
+            except _SeekBack:
                 self._pending = None
-                self._return_to(self._tempo.skip_before)
+                self._last = self._bookmarks.before(self._tempo.skip_before)
 
     async def _play_batch(self, keyboard: Keyboard, events: list[Event]) -> None:
-        if self._bookmark.recording.offset > self._bookmarks[-1].recording.offset:
-            self._bookmarks.append(self._bookmark)
+        self._bookmarks.add(self._last)
         for event in events:
-            recording = self._bookmark.recording.after(event)
+            position = self._last.position.after(event)
             self._prove(event)
-            if recording.offset >= self._tempo.skip_before:
-                self._pending = recording.offset
-                await self._wait(keyboard, event, recording.offset)
+            if position.offset >= self._tempo.skip_before:
+                self._pending = position.offset
+                await self._wait(keyboard, event, position.offset)
                 self._pending = None
             # A key may have moved the beginning meanwhile.
-            if recording.offset >= self._tempo.skip_before:
+            if position.offset >= self._tempo.skip_before:
                 self._view.show(event)
-            self._bookmark = _Bookmark(event.cursor, recording, event.attempt)
+            self._last = Bookmark(event.cursor, position)
 
     async def _wait(self, keyboard: Keyboard, event: Event, offset: int) -> None:
-        if self._bookmark.attempt not in {0, event.attempt}:
+        if self._last.position.attempt not in {0, event.attempt}:
             self._tempo.go_on_from(offset, self._clock.now())
         while offset >= self._tempo.skip_before:
             due_at = self._tempo.due_at(offset, self._clock.now())
@@ -109,12 +99,12 @@ class Player:
                     await wait_until(self._clock, due_at, pressed)
             finally:
                 await _drop(pressed)
-            self._apply(keyboard)
+            self._apply_keys(keyboard)
 
-    async def _heeding(
-        self, keyboard: Keyboard, work: Coroutine[Any, Any, list[Event] | None]
+    async def _result_of(
+        self, work: Coroutine[Any, Any, list[Event] | None], keyboard: Keyboard
     ) -> list[Event] | None:
-        """Return what the work does, and heed keys meanwhile."""
+        """Return what the work does, and apply keys meanwhile."""
         working = asyncio.ensure_future(work)
         try:
             while True:
@@ -123,13 +113,13 @@ class Player:
                     await asyncio.wait((working, pressed), return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     await _drop(pressed)
-                self._apply(keyboard)
+                self._apply_keys(keyboard)
                 if working.done():
                     return working.result()
         finally:
             await _drop(working)
 
-    def _apply(self, keyboard: Keyboard) -> None:
+    def _apply_keys(self, keyboard: Keyboard) -> None:
         while key := keyboard.take():
             now = self._clock.now()
             match key:
@@ -145,33 +135,18 @@ class Player:
 
     def _seek(self, by: int, now: int) -> None:
         # Where nothing more is recorded yet, time does not run ahead of the last event.
-        read = max(self._bookmark.recording.offset, self._tempo.skip_before)
+        read = max(self._last.position.offset, self._tempo.skip_before)
         end = read if self._pending is None else self._pending
-        position = min(self._tempo.position(now), end)
-        self._tempo.seek(position + by, now)
-        self._view.jumped(span(self._tempo.skip_before))
-        if by < 0 and self._bookmark.recording.offset >= self._tempo.skip_before:
-            raise _Back
-
-    def _return_to(self, offset: int) -> None:
-        found = bisect_right(self._bookmarks, offset - 1, key=lambda mark: mark.recording.offset)
-        self._bookmark = self._bookmarks[max(0, found - 1)]
+        self._tempo.seek(min(self._tempo.position(now), end) + by, now)
+        self._view.jumped(format_duration(self._tempo.skip_before))
+        if by < 0 and self._last.position.offset >= self._tempo.skip_before:
+            raise _SeekBack
 
     def _prove(self, event: Event) -> None:
-        place = (event.attempt, event.last_sequence)
-        if place > self._proven:
+        seen = (event.attempt, event.last_sequence)
+        if seen > self._proven:
             self._proof.see(event)
-            self._proven = place
-
-
-async def recorded_ms(batches: AsyncGenerator[list[Event], None]) -> int:
-    """Return how much time a stream has recorded."""
-    recording = Recording()
-    async with aclosing(batches):
-        async for events in batches:
-            for event in events:
-                recording = recording.after(event)
-    return recording.offset
+            self._proven = seen
 
 
 async def _next(batches: AsyncGenerator[list[Event], None]) -> list[Event] | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from airunner.cli.instants import to_iso
 from airunner.cli.printing import hint
 from airunner.cli.screen.event_view import remark, say_connection
 from airunner.cli.screen.terminal import TerminalText, wants_colours
 from airunner.domain.event import Output, StreamType
+from airunner.reading.instants import to_iso
 from airunner.reading.log_lines import LineAssembly
 
 if TYPE_CHECKING:

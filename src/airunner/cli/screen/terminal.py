@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from typing import TextIO
 
+# Bold and inverse, so that the text keeps whatever colours it has.
+MARK_BEGIN: Final = "\x1b[1;7m"
+MARK_END: Final = "\x1b[22;27m"
+
 _SGR: Final = r"\x1b\[[0-9;:]*m"
 _SEQUENCE: Final = re.compile(
     rf"""(?P<colour>{_SGR})
@@ -86,7 +90,7 @@ def wrap(line: str, width: int) -> list[str]:
 
 
 def wants_colours(stream: TextIO) -> bool:
-    """Tell whether a stream shows colours and the person there wants them."""
+    """Return whether a stream shows colours and the person there wants them."""
     if not stream.isatty():
         return False
     from rich.console import Console
@@ -96,7 +100,7 @@ def wants_colours(stream: TextIO) -> bool:
 
 
 def can_redraw(stream: TextIO) -> bool:
-    """Tell whether a stream is a terminal on which a line can be drawn over."""
+    """Return whether a stream is a terminal on which a line can be drawn over."""
     if not stream.isatty():
         return False
     from rich.console import Console

@@ -51,12 +51,15 @@ class EmulatorProcess(LoopbackProcess):
         self._ahead_seconds += seconds
         self._post(_CLOCK_PATH, {"ahead_seconds": self._ahead_seconds})
 
-    def _post(self, path: str, body: dict[str, Any]) -> None:
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         connection = HTTPConnection(self.url.removeprefix("http://"), timeout=30)
         try:
             connection.request("POST", path, json.dumps(body))
-            status = connection.getresponse().status
+            answer = connection.getresponse()
+            text = answer.read()
         finally:
             connection.close()
-        if status != 200:
-            raise EmulatorFailed(f"{path} was answered with {status}")
+        if answer.status != 200:
+            raise EmulatorFailed(f"{path} was answered with {answer.status}")
+        answered: dict[str, Any] = json.loads(text)
+        return answered

@@ -1,6 +1,6 @@
 """The emulator's own process: moto on a free port of loopback, quiet, and gone when its parent is.
 
-Started by `moto_process`, never imported. It writes the port to standard output once it
+Started by `moto_process`. It writes the port to standard output once it
 listens, and ends when its standard input does, which the death of the parent brings about too.
 
 `python -m moto.server` takes as long to start (its imports are the time), but must be told a port that may be
@@ -53,8 +53,8 @@ class Application:
             with self._one_at_a_time if tables else nullcontext():
                 answer: Iterable[bytes] = self._moto(environ, start_response)
             return answer
-        asked = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
-        self._clock.set_ahead(float(asked["ahead_seconds"]))
+        request = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+        self._clock.set_ahead(float(request["ahead_seconds"]))
         start_response("200 OK", [("Content-Length", "2")])
         return [b"{}"]
 
@@ -109,14 +109,17 @@ class QuietHandler(MotoRequestHandler):
         self.wfile.flush()
 
 
-def main() -> None:
-    """Serve until standard input ends."""
+def serve(
+    make_application: Callable[[QueueClock], Application], request_handler: type[QuietHandler] = QuietHandler
+) -> None:
+    """Serve an application until standard input ends."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     clock = QueueClock()
     clock.install()
     QuickTransactions().install()
     MessageRetention().install()
-    server = make_server("127.0.0.1", 0, Application(clock), threaded=True, request_handler=QuietHandler)
+    application = make_application(clock)
+    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=request_handler)
     threading.Thread(target=_end_with_input, daemon=True).start()
     sys.stdout.write(f"{server.server_port}\n")
     sys.stdout.flush()
@@ -130,4 +133,4 @@ def _end_with_input() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(Application)

@@ -1,4 +1,4 @@
-"""What the events of a job tell of each of its attempts, and the words for it."""
+"""What the events of a job tell of each of its attempts, and the phrases for it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from airunner.domain.job import Job
 
-_GIST_LENGTH = 200
+_SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptStory:
+class AttemptSummary:
     """What the events tell of one attempt."""
 
     number: int
@@ -30,29 +30,29 @@ class AttemptStory:
 
     @property
     def how_it_ended(self) -> str:
-        """The end in words, as its error or its exit code tells it."""
+        """How the attempt ended, by its error or its exit code; empty if it has no end."""
         if self.end is None or not isinstance(self.end.data, ProcessEnd):
             return ""
         code = self.end.data.exit_code
         if self.errors:
-            return f"{'; '.join(map(gist, self.errors))} (exit code {code})"
+            return f"{'; '.join(map(last_line, self.errors))} (exit code {code})"
         return (
             f"killed by {signal_name(code - 128)} (exit code {code})" if code > 128 else f"exit code {code}"
         )
 
 
-def attempt_stories(job: Job, events: Sequence[Event]) -> list[AttemptStory]:
-    """Return the story of each attempt, those without any event included."""
+def summarise_attempts(job: Job, events: Sequence[Event]) -> list[AttemptSummary]:
+    """Return a summary of each attempt, those without any event included."""
     by_attempt: dict[int, list[Event]] = defaultdict(list)
     for event in events:
         by_attempt[event.attempt].append(event)
-    return [_story(job, number, by_attempt[number]) for number in range(1, job.attempt + 1)]
+    return [_summary(job, number, by_attempt[number]) for number in range(1, job.attempt + 1)]
 
 
-def gist(message: str) -> str:
-    """Return the line of an error that says it; the last one of a traceback."""
+def last_line(message: str) -> str:
+    """Return the line of an error that names it, which is the last one of a traceback."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return lines[-1][:_GIST_LENGTH] if lines else ""
+    return lines[-1][:_SHOWN_CHARACTERS] if lines else ""
 
 
 def signal_name(number: int) -> str:
@@ -64,14 +64,14 @@ def signal_name(number: int) -> str:
 
 
 def counted(number: int, one: str, many: str) -> str:
-    """Return a number of things as people say it."""
+    """Return a number of things with the right one of the two nouns."""
     return f"{number:,} {one if number == 1 else many}"
 
 
-def _story(job: Job, number: int, events: list[Event]) -> AttemptStory:
+def _summary(job: Job, number: int, events: list[Event]) -> AttemptSummary:
     start = next((event for event in events if isinstance(event.data, ProcessStart)), None)
     named = start.data.worker_id if start and isinstance(start.data, ProcessStart) else ""
-    return AttemptStory(
+    return AttemptSummary(
         number=number,
         # The job names the worker of its last attempt only.
         worker=named or (job.life.worker_id if number == job.attempt else ""),

@@ -1,4 +1,4 @@
-"""The one sentence that says why a job is where it is. Pure, from the same evidence as the timeline."""
+"""The one sentence that says why a job is where it is. Pure, from the same facts as the timeline."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from airunner.cli.instants import span, to_iso
 from airunner.domain.job import JobState, Outcome
-from airunner.reading.why.attempts import attempt_stories, counted, gist, signal_name
+from airunner.reading.instants import format_duration, to_iso
+from airunner.reading.why.attempts import counted, last_line, signal_name, summarise_attempts
 
 if TYPE_CHECKING:
     from airunner.domain.job import Job, JobResult
-    from airunner.reading.why.timeline import JobFacts
+    from airunner.reading.why.facts import JobFacts
 
 
-class ReasonKind(StrEnum):
+class JobReason(StrEnum):
     """Why a job is where it is, for programs."""
 
     PAUSED = "paused"
@@ -39,7 +39,7 @@ class ReasonKind(StrEnum):
 class Explanation:
     """The reason, for programs and for people."""
 
-    reason: ReasonKind
+    reason: JobReason
     text: str
 
 
@@ -58,27 +58,25 @@ def _waits(facts: JobFacts) -> Explanation:
     job, due_at = facts.job, facts.job.life.due_at
     queue = f"queue {job.queue}"
     if facts.paused:
-        return Explanation(ReasonKind.PAUSED, f"It waits because {queue} is paused.")
+        return Explanation(JobReason.PAUSED, f"It waits because {queue} is paused.")
     if due_at > facts.now:
-        when = f"until {to_iso(due_at)}, in {span(due_at - facts.now)}"
+        when = f"until {to_iso(due_at)}, in {format_duration(due_at - facts.now)}"
         if job.attempt == 0:
-            return Explanation(ReasonKind.DELAYED, f"It waits because it was delayed {when}.")
-        why = f": {gist(job.life.last_error)}" if job.life.last_error else ""
+            return Explanation(JobReason.DELAYED, f"It waits because it was delayed {when}.")
+        why = f": {last_line(job.life.last_error)}" if job.life.last_error else ""
         return Explanation(
-            ReasonKind.RETRYING, f"It waits {when}, to be tried again after attempt {job.attempt}{why}."
+            JobReason.RETRYING, f"It waits {when}, to be tried again after attempt {job.attempt}{why}."
         )
     if not any(job.queue in worker.queues for worker in facts.workers):
-        return Explanation(
-            ReasonKind.NO_WORKER, f"It waits because no worker of {queue} was heard of lately."
-        )
+        return Explanation(JobReason.NO_WORKER, f"It waits because no worker of {queue} was heard of lately.")
     running = f"; {counted(facts.queue.running, 'job', 'jobs')} of it running" if facts.queue else ""
     if waiting := facts.before.waiting:
-        most = "" if facts.before.exact else "at most "
+        bound = "" if facts.before.exact else "at most "
         are = "is" if waiting == 1 else "are"
-        ahead = f"{most}{counted(waiting, 'job', 'jobs')} of {queue} {are} before it"
-        return Explanation(ReasonKind.BEHIND, f"It waits because {ahead}{running}.")
+        ahead = f"{bound}{counted(waiting, 'job', 'jobs')} of {queue} {are} before it"
+        return Explanation(JobReason.BEHIND, f"It waits because {ahead}{running}.")
     return Explanation(
-        ReasonKind.NEXT, f"It is the next of {queue} and waits for a worker to be free{running}."
+        JobReason.NEXT, f"It is the next of {queue} and waits for a worker to be free{running}."
     )
 
 
@@ -89,58 +87,58 @@ def _runs(facts: JobFacts) -> Explanation:
     if silent >= 0:
         return _silent(facts, worker, silent)
     if life.cancel_requested:
-        return Explanation(ReasonKind.CANCELLING, f"It is being cancelled: {worker} is to stop it.")
-    story = attempt_stories(job, facts.events)[-1]
-    since = f" for {span(facts.now - story.start.timestamp)}" if story.start else ""
-    return Explanation(ReasonKind.RUNNING, f"It runs: attempt {job.attempt} on {worker}{since}.")
+        return Explanation(JobReason.CANCELLING, f"It is being cancelled: {worker} is to stop it.")
+    attempt = summarise_attempts(job, facts.events)[-1]
+    since = f" for {format_duration(facts.now - attempt.start.timestamp)}" if attempt.start else ""
+    return Explanation(JobReason.RUNNING, f"It runs: attempt {job.attempt} on {worker}{since}.")
 
 
 def _silent(facts: JobFacts, worker: str, silent: int) -> Explanation:
     life = facts.job.life
-    lost = f"{worker} let its visibility run out {span(silent)} ago"
+    lost = f"{worker} let its visibility run out {format_duration(silent)} ago"
     if life.cancel_requested:
-        return Explanation(ReasonKind.CANCELLING, f"It is about to be CANCELLED: {lost}.")
+        return Explanation(JobReason.CANCELLING, f"It is about to be CANCELLED: {lost}.")
     if life.tries_left <= 0:
-        return Explanation(ReasonKind.WORKER_LOST, f"It is about to end as LOST: {lost}, and no try is left.")
+        return Explanation(JobReason.WORKER_LOST, f"It is about to end as LOST: {lost}, and no try is left.")
     if facts.paused:
         paused = f"queue {facts.job.queue} is paused"
-        return Explanation(ReasonKind.PAUSED, f"It waits to be begun again because {paused}; {lost}.")
-    return Explanation(ReasonKind.WORKER_LOST, f"It waits to be begun again: {lost}.")
+        return Explanation(JobReason.PAUSED, f"It waits to be begun again because {paused}; {lost}.")
+    return Explanation(JobReason.WORKER_LOST, f"It waits to be begun again: {lost}.")
 
 
 def _ended(facts: JobFacts) -> Explanation:
     job, result = facts.job, facts.job.result
     if result is None:
-        return Explanation(ReasonKind.FAILED, f"It is {job.state.name}, and nobody said why.")
+        return Explanation(JobReason.FAILED, f"It is {job.state.name}, and nobody said why.")
     match result.outcome:
         case Outcome.SUCCESS:
             took = result.completed_at - result.started_at if result.started_at else 0
-            after = f" after {span(took)}" if took else ""
-            return Explanation(ReasonKind.COMPLETED, f"It did its work in attempt {job.attempt}{after}.")
+            after = f" after {format_duration(took)}" if took else ""
+            return Explanation(JobReason.COMPLETED, f"It did its work in attempt {job.attempt}{after}.")
         case Outcome.FAILURE:
-            return Explanation(ReasonKind.FAILED, f"It failed because {_failure(job, result)}.")
+            return Explanation(JobReason.FAILED, f"It failed because {_failure(job, result)}.")
         case Outcome.TIMEOUT:
             limit = job.params.timeout_seconds
-            longer = f"its timeout of {span(limit * 1000)}" if limit else "it was allowed to"
-            return Explanation(ReasonKind.TIMEOUT, f"It failed because it ran longer than {longer}.")
+            longer = f"its timeout of {format_duration(limit * 1000)}" if limit else "it was allowed to"
+            return Explanation(JobReason.TIMEOUT, f"It failed because it ran longer than {longer}.")
         case Outcome.INTERRUPTED:
             return Explanation(
-                ReasonKind.INTERRUPTED, "It failed because its worker shut down on its last try."
+                JobReason.INTERRUPTED, "It failed because its worker shut down on its last try."
             )
         case Outcome.CANCELLED:
             when = f"during attempt {job.attempt}" if job.attempt else "before it began"
-            return Explanation(ReasonKind.CANCELLED, f"It was cancelled {when}.")
+            return Explanation(JobReason.CANCELLED, f"It was cancelled {when}.")
         case Outcome.LOST:
             tries = counted(job.life.max_attempts, "try", "tries")
             return Explanation(
-                ReasonKind.LOST, f"It failed because its worker was lost on the last of {tries}."
+                JobReason.LOST, f"It failed because its worker was lost on the last of {tries}."
             )
 
 
 def _failure(job: Job, result: JobResult) -> str:
     code = result.exit_code
     if result.error_message and not result.error_message.startswith(("exited with code", "killed by")):
-        return f"of this error: {gist(result.error_message).rstrip('.')}"
+        return f"of this error: {last_line(result.error_message).rstrip('.')}"
     process = "its handler" if job.params.handler else "its process"
     if code > 128:
         return f"{process} was killed by {signal_name(code - 128)}"

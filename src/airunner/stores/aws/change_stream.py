@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from airunner.aws.paging import Pages
 from airunner.domain.errors import AirunnerError, FailedPrecondition
 
 if TYPE_CHECKING:
@@ -89,14 +90,13 @@ class EventStream:
         return arn
 
     async def _shards(self) -> AsyncIterator[dict[str, Any]]:
-        arguments: dict[str, Any] = {"StreamArn": self._arn}
-        while True:
-            said = (await self._aws.streams("DescribeStream", **arguments))["StreamDescription"]
-            for shard in said["Shards"]:
+        async def describe(operation: str, **arguments: Any) -> dict[str, Any]:
+            answer = await self._aws.streams(operation, **arguments)
+            return dict(answer["StreamDescription"])
+
+        async for page in Pages(describe, "DescribeStream", StreamArn=self._arn):
+            for shard in page["Shards"]:
                 yield shard
-            if not said.get("LastEvaluatedShardId"):
-                return
-            arguments["ExclusiveStartShardId"] = said["LastEvaluatedShardId"]
 
     async def _begin(self, shard: str, kind: str) -> None:
         arguments = {"StreamArn": self._arn, "ShardId": shard, "ShardIteratorType": kind}

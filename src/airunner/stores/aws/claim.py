@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from airunner.aws.sqs import MAX_SEND_DELAY_SECONDS
 from airunner.domain import lifecycle
 from airunner.domain.job import Job, JobState
 from airunner.stores.aws.hold import BEYOND_ROW_SECONDS
 from airunner.stores.aws.items import row_from_item
 from airunner.stores.aws.layout import queue_key
-from airunner.stores.aws.wakeups import MAX_SEND_DELAY_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airunner.stores.aws.items import Row
     from airunner.stores.aws.payloads import Payloads
     from airunner.stores.aws.rows import Rows
-    from airunner.stores.aws.wakeups import Message, Messages
+    from airunner.stores.aws.wakeups import Messages, ReceivedWake
     from airunner.stores.records import Demand
 
 _log = structlog.get_logger("airunner.aws")
@@ -67,8 +67,10 @@ class Claimer:
         self._messages = messages
         self._clock = clock
 
-    async def claim(self, queue: str, received: Sequence[Message], demand: Demand) -> tuple[bool, list[Job]]:
-        """Claim what the messages name; tell whether the queue is paused, in which case nothing is.
+    async def claim(
+        self, queue: str, received: Sequence[ReceivedWake], demand: Demand
+    ) -> tuple[bool, list[Job]]:
+        """Claim what the messages name; return whether the queue is paused, and the jobs: none if it is.
 
         A message whose row is missing is left alone: if it stays so, the queue's redrive puts it aside.
         """
@@ -90,7 +92,7 @@ class Claimer:
         self._messages.extend_later(queue, receipts, demand.visibility_seconds + BEYOND_ROW_SECONDS)
         return False, jobs
 
-    async def _claim_one(self, row: Row, message: Message, demand: Demand) -> Job | None:
+    async def _claim_one(self, row: Row, message: ReceivedWake, demand: Demand) -> Job | None:
         while True:
             now = self._clock.now()
             verdict = judge(row.life, now)
@@ -129,5 +131,5 @@ def _claimed(outcomes: Sequence[Job | BaseException | None]) -> list[Job]:
 
 
 def is_paused(item: dict[str, dict[str, object]] | None) -> bool:
-    """Tell whether what is known of a queue says that nothing may be claimed from it."""
+    """Return whether what is known of a queue says that nothing may be claimed from it."""
     return bool(item and item.get("paused", {}).get("BOOL"))

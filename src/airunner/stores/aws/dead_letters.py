@@ -7,13 +7,13 @@ received, judged by the row of its job, sent, and only then deleted.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from airunner.aws.errors import Refused
+from airunner.aws import sqs
+from airunner.aws.sqs import SqsEntry
 from airunner.domain.answers import (
     DeadLetter,
     DeadLetterPage,
@@ -23,12 +23,13 @@ from airunner.domain.answers import (
 )
 from airunner.domain.errors import AirunnerError, FailedPrecondition
 from airunner.domain.job import JobState
-from airunner.stores.aws.wakeups import MOST_AT_ONCE, job_id_of
+from airunner.stores.aws.wakeups import job_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airunner.aws.calls import Aws
+    from airunner.aws.sqs import SqsMessage
     from airunner.domain.clock import Clock
     from airunner.domain.requests import Redrive
     from airunner.stores.aws.items import Item
@@ -42,18 +43,16 @@ _HIDDEN_SECONDS: Final = 30
 _BUDGET_MS: Final = 10_000
 _SHOWN_CHARACTERS: Final = 1024
 _REDRIVES: Final = "redrives"
-_COUNTS: Final = {
-    "visible": "ApproximateNumberOfMessages",
-    "in_flight": "ApproximateNumberOfMessagesNotVisible",
-    "delayed": "ApproximateNumberOfMessagesDelayed",
-}
 
 
 @dataclass(frozen=True, slots=True)
-class _Received:
+class _ReceivedLetter:
     letter: DeadLetter
-    body: str
-    receipt: str
+    message: SqsMessage
+
+    def redriven(self) -> _ReceivedLetter:
+        """Return the same with one more redrive."""
+        return replace(self, letter=replace(self.letter, redrives=self.letter.redrives + 1))
 
 
 class DeadLetterQueues:
@@ -66,14 +65,14 @@ class DeadLetterQueues:
         *,
         rows: Rows,
         messages: Messages,
-        patience: Clock,
+        real_clock: Clock,
         short_poll_seconds: int = 1,
     ) -> None:
         self._aws = aws
         self._layout = layout
         self._rows = rows
         self._messages = messages
-        self._patience = patience
+        self._real_clock = real_clock
         # Only a long poll asks all the servers of SQS.
         self._short_poll_seconds = short_poll_seconds
         self._urls: dict[str, str] = {}
@@ -83,17 +82,17 @@ class DeadLetterQueues:
         url = await self._url(queue)
         received = await self._receive(url, max_messages)
         await self._show_again(url, received)
-        counts = await self._counts(url)
+        counts = await sqs.count_messages(self._aws, url)
         total = max(len(received), counts["visible"] + counts["in_flight"])
         return DeadLetterPage(letters=[each.letter for each in received], approximate_total=total)
 
     async def redrive(self, redrive: Redrive) -> Redriven:
         """Send what is wanted back to its queue, in tens, and delete what was sent."""
-        url, give_up_at = await self._url(redrive.queue), self._patience.now() + _BUDGET_MS
-        chosen: dict[str, _Received] = {}
+        url, give_up_at = await self._url(redrive.queue), self._real_clock.now() + _BUDGET_MS
+        chosen: dict[str, _ReceivedLetter] = {}
         left: dict[str, DeadLetter] = {}
-        seen: list[_Received] = []
-        while len(chosen) < redrive.max_messages and self._patience.now() < give_up_at:
+        seen: list[_ReceivedLetter] = []
+        while len(chosen) < redrive.max_messages and self._real_clock.now() < give_up_at:
             received = await self._receive_some(url, redrive.max_messages - len(chosen))
             if not received:
                 break
@@ -115,9 +114,9 @@ class DeadLetterQueues:
         if dry_run:
             await self._show_again(url, received)
             return [each.letter for each in received]
-        gone: list[_Received] = []
-        for chunk in _tens(received):
-            gone += await self._delete(url, chunk)
+        gone, errors = await self._delete(url, received)
+        if errors and not gone:
+            raise errors[0]
         return [each.letter for each in gone]
 
     async def count(self) -> Sequence[MessageCounts]:
@@ -125,118 +124,93 @@ class DeadLetterQueues:
         return await asyncio.gather(*map(self._count, self._layout.queues))
 
     async def _count(self, queue: str) -> MessageCounts:
-        own = await self._counts(self._messages.url(queue))
+        own = await sqs.count_messages(self._aws, self._messages.url(queue))
         try:
-            dead = (await self._counts(await self._url(queue)))["visible"]
+            dead = (await sqs.count_messages(self._aws, await self._url(queue)))["visible"]
         except FailedPrecondition:
             dead = 0
         return MessageCounts(queue=queue, dead_letters=dead, **own)
-
-    async def _counts(self, url: str) -> dict[str, int]:
-        names = list(_COUNTS.values())
-        answer = await self._aws.sqs("GetQueueAttributes", QueueUrl=url, AttributeNames=names)
-        return {name: int(answer["Attributes"].get(attribute, 0)) for name, attribute in _COUNTS.items()}
 
     async def _url(self, queue: str) -> str:
         self._messages.check_queue(queue)
         if queue not in self._urls:
             name = self._layout.dead_letter_name(queue)
-            try:
-                self._urls[queue] = (await self._aws.sqs("GetQueueUrl", QueueName=name))["QueueUrl"]
-            except Refused as error:
-                if "NonExistentQueue" not in error.code and "QueueDoesNotExist" not in error.code:
-                    raise
-                raise FailedPrecondition(f"queue {queue} has no dead-letter queue {name}") from None
+            if not (url := await sqs.find_queue(self._aws, name)):
+                raise FailedPrecondition(f"queue {queue} has no dead-letter queue {name}")
+            self._urls[queue] = url
         return self._urls[queue]
 
-    async def _receive(self, url: str, max_messages: int) -> list[_Received]:
+    async def _receive(self, url: str, max_messages: int) -> list[_ReceivedLetter]:
         """Receive until there is nothing more; one that comes twice counts once."""
-        found: dict[str, _Received] = {}
-        give_up_at = self._patience.now() + _BUDGET_MS
-        while len(found) < max_messages and self._patience.now() < give_up_at:
+        found: dict[str, _ReceivedLetter] = {}
+        give_up_at = self._real_clock.now() + _BUDGET_MS
+        while len(found) < max_messages and self._real_clock.now() < give_up_at:
             received = await self._receive_some(url, max_messages - len(found))
             if not received:
                 break
             found |= {each.letter.message_id: each for each in received}
         return list(found.values())
 
-    async def _receive_some(self, url: str, count: int) -> list[_Received]:
-        answer = await self._aws.sqs(
-            "ReceiveMessage",
+    async def _receive_some(self, url: str, count: int) -> list[_ReceivedLetter]:
+        messages = await sqs.receive(
+            self._aws,
+            url,
+            count,
             wait_seconds=self._short_poll_seconds,
-            QueueUrl=url,
-            MaxNumberOfMessages=min(count, MOST_AT_ONCE),
-            WaitTimeSeconds=self._short_poll_seconds,
-            VisibilityTimeout=_HIDDEN_SECONDS,
-            AttributeNames=["SentTimestamp"],
-            MessageAttributeNames=[_REDRIVES],
+            visibility_seconds=_HIDDEN_SECONDS,
+            system_attributes=["SentTimestamp"],
+            attributes=[_REDRIVES],
         )
-        messages = answer.get("Messages", ())
-        job_ids = {job_id_of(message["Body"]) for message in messages} - {""}
+        job_ids = {job_id_of(message.body) for message in messages} - {""}
         rows = await self._rows.read_many(
             sorted(job_ids),
             ProjectionExpression="job_id, #state",
             ExpressionAttributeNames={"#state": "state"},
         )
-        return [
-            _Received(_letter(message, rows), message["Body"], message["ReceiptHandle"])
-            for message in messages
-        ]
+        return [_ReceivedLetter(_letter(message, rows), message) for message in messages]
 
-    async def _send_back(self, queue: str, url: str, received: Sequence[_Received]) -> list[_Received]:
+    async def _send_back(
+        self, queue: str, url: str, received: Sequence[_ReceivedLetter]
+    ) -> list[_ReceivedLetter]:
         """Send messages to their queue, one more redrive noted on each; return those that were sent.
 
         What was sent and could not be deleted comes here once more at most, and a second message is harmless.
         """
-        # Singly: ten of other people's messages may be too long for one call.
-        answers = await asyncio.gather(*(self._send(queue, each) for each in received))
-        sent = [each for each in answers if each]
-        if sent:
-            await self._delete(url, sent)
+        again = [each.redriven() for each in received]
+        entries = [
+            SqsEntry(body=each.message.body, attributes={_REDRIVES: each.letter.redrives}) for each in again
+        ]
+        outcomes = await sqs.send(self._aws, self._messages.url(queue), entries)
+        for outcome in outcomes:
+            if isinstance(outcome, AirunnerError):
+                _log.warning("aws.redrive_failed", queue=queue, error=outcome.text)
+        sent = [each for each, outcome in zip(again, outcomes, strict=True) if isinstance(outcome, str)]
+        await self._delete(url, sent)
         return sent
 
-    async def _send(self, queue: str, received: _Received) -> _Received | None:
-        redrives = received.letter.redrives + 1
-        try:
-            await self._aws.sqs(
-                "SendMessage",
-                QueueUrl=self._messages.url(queue),
-                MessageBody=received.body,
-                MessageAttributes={_REDRIVES: {"DataType": "Number", "StringValue": str(redrives)}},
-            )
-        except AirunnerError as error:
-            _log.warning("aws.redrive_failed", queue=queue, error=error.text)
-            return None
-        return replace(received, letter=replace(received.letter, redrives=redrives))
+    async def _delete(
+        self, url: str, received: Sequence[_ReceivedLetter]
+    ) -> tuple[list[_ReceivedLetter], list[AirunnerError]]:
+        """Delete messages; return those that are gone, and why others are not."""
+        outcomes = await sqs.delete(self._aws, url, [each.message.receipt for each in received])
+        gone = [each for each, error in zip(received, outcomes, strict=True) if error is None]
+        return gone, [error for error in outcomes if error]
 
-    async def _delete(self, url: str, received: Sequence[_Received]) -> list[_Received]:
-        entries = [{"Id": str(index), "ReceiptHandle": each.receipt} for index, each in enumerate(received)]
-        answer = await self._aws.sqs("DeleteMessageBatch", QueueUrl=url, Entries=entries)
-        failed = {entry["Id"] for entry in answer.get("Failed", ())}
-        return [each for index, each in enumerate(received) if str(index) not in failed]
-
-    async def _show_again(self, url: str, received: Sequence[_Received]) -> None:
+    async def _show_again(self, url: str, received: Sequence[_ReceivedLetter]) -> None:
         """Make messages visible; one that cannot be is so in half a minute."""
-        for chunk in _tens(received):
-            entries = [
-                {"Id": str(index), "ReceiptHandle": each.receipt, "VisibilityTimeout": 0}
-                for index, each in enumerate(chunk)
-            ]
-            with suppress(AirunnerError):
-                await self._aws.sqs("ChangeMessageVisibilityBatch", QueueUrl=url, Entries=entries)
+        await sqs.change_visibility(self._aws, url, [each.message.receipt for each in received], 0)
 
 
-def _letter(message: dict[str, Any], rows: dict[str, Item]) -> DeadLetter:
-    body = message["Body"]
-    job_id = job_id_of(body)
+def _letter(message: SqsMessage, rows: dict[str, Item]) -> DeadLetter:
+    job_id = job_id_of(message.body)
     return DeadLetter(
-        message_id=message["MessageId"],
+        message_id=message.message_id,
         reason=_reason(job_id, rows.get(job_id)),
         job_id=job_id,
-        sent_at=int(message.get("Attributes", {}).get("SentTimestamp", 0)),
-        redrives=_redrives(message.get("MessageAttributes", {})),
-        body=body[:_SHOWN_CHARACTERS],
-        body_cut=len(body) > _SHOWN_CHARACTERS,
+        sent_at=message.sent_at,
+        redrives=_redrives(message),
+        body=message.body[:_SHOWN_CHARACTERS],
+        body_cut=len(message.body) > _SHOWN_CHARACTERS,
     )
 
 
@@ -249,10 +223,6 @@ def _reason(job_id: str, row: Item | None) -> DeadLetterReason:
     return DeadLetterReason.JOB_ENDED if ended else DeadLetterReason.JOB_OPEN
 
 
-def _redrives(attributes: dict[str, Any]) -> int:
-    value = attributes.get(_REDRIVES, {}).get("StringValue", "")
+def _redrives(message: SqsMessage) -> int:
+    value = message.attributes.get(_REDRIVES, "")
     return int(value) if value.isascii() and value.isdigit() else 0
-
-
-def _tens(received: Sequence[_Received]) -> list[Sequence[_Received]]:
-    return [received[start : start + MOST_AT_ONCE] for start in range(0, len(received), MOST_AT_ONCE)]

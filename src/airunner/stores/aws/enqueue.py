@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from airunner.aws.calls import ConditionFailed, TransactionCancelled
+from airunner.aws.sqs import MAX_SEND_DELAY_SECONDS
 from airunner.domain.answers import Enqueued
 from airunner.domain.errors import (
     AirunnerError,
@@ -16,7 +17,6 @@ from airunner.domain.errors import (
     Unavailable,
 )
 from airunner.domain.job import JobState
-from airunner.stores.aws.drafts import Drafter, first_chunk
 from airunner.stores.aws.items import (
     blob_at,
     number,
@@ -26,18 +26,19 @@ from airunner.stores.aws.items import (
     update_expression,
 )
 from airunner.stores.aws.layout import queue_key, sentinel_key
-from airunner.stores.aws.wakeups import MAX_SEND_DELAY_SECONDS, Wake
+from airunner.stores.aws.transactions import EnqueueTransactions, fill_transaction
+from airunner.stores.aws.wakeups import Wake
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from airunner.aws.calls import Aws, CancellationReason
-    from airunner.stores.aws.background_tasks import BackgroundTasks
-    from airunner.stores.aws.drafts import Draft
+    from airunner.domain.background import BackgroundTasks
     from airunner.stores.aws.items import Item
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.payloads import Payloads
     from airunner.stores.aws.rows import Rows
+    from airunner.stores.aws.transactions import NewJobItems
     from airunner.stores.aws.wakeups import Messages
     from airunner.stores.records import NewJob
 
@@ -67,7 +68,7 @@ class Enqueuer:
         self._messages = messages
         self._background_tasks = background_tasks
         self._count_scheduled = count_scheduled
-        self._drafter = Drafter(layout, payloads)
+        self._transactions = EnqueueTransactions(aws, layout, payloads)
         self._used_queues: set[str] = set()
 
     async def enqueue(self, jobs: Sequence[NewJob], max_queued: int) -> list[Enqueued | AirunnerError]:
@@ -75,15 +76,15 @@ class Enqueuer:
         outcomes: dict[int, Enqueued | AirunnerError] = {}
         accepted = await self._accepted(jobs, max_queued, outcomes)
         while accepted:
-            chunk = first_chunk(accepted, jobs)
-            await self._enqueue_chunk({index: jobs[index] for index in chunk}, outcomes)
+            together = fill_transaction(accepted, jobs)
+            await self._enqueue_together({index: jobs[index] for index in together}, outcomes)
             accepted = [index for index in accepted if index not in outcomes]
         return [outcomes[index] for index in range(len(jobs))]
 
     async def _accepted(
         self, jobs: Sequence[NewJob], max_queued: int, outcomes: dict[int, Enqueued | AirunnerError]
     ) -> list[int]:
-        """Return the places of jobs that may be added; the others have their outcome."""
+        """Return the indexes of jobs that may be added; the others have their outcome."""
         scheduled: dict[str, int] = {}
         accepted = []
         for index, new in enumerate(jobs):
@@ -106,74 +107,60 @@ class Enqueuer:
     async def _known(self, new: NewJob) -> bool:
         return bool(await self._rows.read_many([sentinel_key(new.principal, new.request_id)]))
 
-    async def _enqueue_chunk(
-        self, chunk: dict[int, NewJob], outcomes: dict[int, Enqueued | AirunnerError]
+    async def _enqueue_together(
+        self, jobs: dict[int, NewJob], outcomes: dict[int, Enqueued | AirunnerError]
     ) -> None:
-        for queue in {new.queue for new in chunk.values()}:
+        """Add jobs that fit into one transaction; those that cancel it have outcomes of their own."""
+        for queue in {new.queue for new in jobs.values()}:
             await self._note_used(queue)
-        drafts = {}
-        for index, new in chunk.items():
+        pending: dict[int, NewJobItems] = {}
+        for index, new in jobs.items():
             try:
-                drafts[index] = await self._drafter.draft(new)
+                pending[index] = await self._transactions.prepare(new)
             except AirunnerError as error:
                 outcomes[index] = error
-        added: list[Draft] = []
+        added: list[NewJobItems] = []
         for _ in range(_TRANSACTION_TRIES):
-            if not drafts:
+            if not pending:
                 break
             try:
-                await self._write(drafts.values())
+                await self._transactions.write(pending.values())
             except TransactionCancelled as cancelled:
-                await self._sort_out(drafts, cancelled.reasons, added, outcomes)
+                await self._sort_out(pending, cancelled.reasons, added, outcomes)
             else:
-                added += drafts.values()
+                added += pending.values()
                 break
         else:
             raise Unavailable("too many others enqueue the same jobs")
-        for index, draft in drafts.items():
-            outcomes.setdefault(index, _enqueued(draft.new))
+        for index, job in pending.items():
+            outcomes.setdefault(index, _enqueued(job.new))
         await self._announce(added)
-
-    async def _write(self, drafts: Iterable[Draft]) -> None:
-        actions = [
-            {
-                "Put": {
-                    "TableName": self._layout.jobs_table,
-                    "Item": item,
-                    "ConditionExpression": "attribute_not_exists(job_id)",
-                    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-                }
-            }
-            for draft in drafts
-            for item in draft.items
-        ]
-        await self._aws.dynamodb("TransactWriteItems", TransactItems=actions)
 
     async def _sort_out(
         self,
-        drafts: dict[int, Draft],
+        pending: dict[int, NewJobItems],
         reasons: Sequence[CancellationReason],
-        added: list[Draft],
+        added: list[NewJobItems],
         outcomes: dict[int, Enqueued | AirunnerError],
     ) -> None:
         """Answer the entries that cancelled a transaction, and leave the others to be written again."""
-        of_actions = iter(reasons)
-        of_drafts = [list(itertools.islice(of_actions, len(draft.items))) for draft in drafts.values()]
-        for index, (reason, *_) in zip(list(drafts), of_drafts, strict=True):
+        of_items = iter(reasons)
+        of_jobs = [list(itertools.islice(of_items, len(job.items))) for job in pending.values()]
+        for index, (reason, *_) in zip(list(pending), of_jobs, strict=True):
             if reason.code != _REFUSED:
                 continue
-            known, draft = reason.item or {}, drafts[index]
-            outcome = await self._outcome(draft.new, known)
+            known, job = reason.item or {}, pending[index]
+            outcome = await self._outcome(job.new, known)
             if isinstance(outcome, JobNotFound):
                 # Purged between the two calls, and the request with it: it is a new one now.
                 continue
             outcomes[index] = outcome
-            del drafts[index]
-            if text_at(known, "target") == draft.new.job_id:
-                added.append(draft)
+            del pending[index]
+            if text_at(known, "target") == job.new.job_id:
+                added.append(job)
             else:
                 # Nobody will ever name the parameters that were written for this one.
-                self._background_tasks.begin("remove", self._payloads.remove_params(row_from_item(draft.row)))
+                self._background_tasks.begin("remove", self._payloads.remove_params(row_from_item(job.row)))
 
     async def _outcome(self, new: NewJob, known: Item) -> Enqueued | AirunnerError:
         """Say what becomes of a request of which something is known."""
@@ -195,27 +182,27 @@ class Enqueuer:
             await self._messages.send(row.queue, [Wake(job_id, life.attempt + 1)])
         return Enqueued(job_id=job_id, created_at=row.created_at, state=life.state)
 
-    async def _announce(self, drafts: Sequence[Draft]) -> None:
-        by_queue: dict[str, list[Draft]] = {}
-        for draft in drafts:
-            by_queue.setdefault(draft.new.queue, []).append(draft)
+    async def _announce(self, jobs: Sequence[NewJobItems]) -> None:
+        by_queue: dict[str, list[NewJobItems]] = {}
+        for job in jobs:
+            by_queue.setdefault(job.new.queue, []).append(job)
         for queue, together in by_queue.items():
-            prompt = [draft for draft in together if _delay_seconds(draft.new) <= MAX_SEND_DELAY_SECONDS]
-            wakes = [Wake(draft.new.job_id, 1, _delay_seconds(draft.new)) for draft in prompt]
+            prompt = [job for job in together if _delay_seconds(job.new) <= MAX_SEND_DELAY_SECONDS]
+            wakes = [Wake(job.new.job_id, 1, _delay_seconds(job.new)) for job in prompt]
             sent = await self._messages.send(queue, wakes)
-            for draft, was_sent in zip(prompt, sent, strict=True):
-                if was_sent and not _delay_seconds(draft.new):
-                    self._background_tasks.begin("mark", self._mark_sent(draft))
+            for job, was_sent in zip(prompt, sent, strict=True):
+                if was_sent and not _delay_seconds(job.new):
+                    self._background_tasks.begin("mark", self._mark_sent(job))
 
-    async def _mark_sent(self, draft: Draft) -> None:
+    async def _mark_sent(self, job: NewJobItems) -> None:
         """Let the reconciler look much later, unless something has happened to the job by now."""
-        check = {"check_at": number(draft.new.created_at + SENT_CHECK_MS)}
+        check = {"check_at": number(job.new.created_at + SENT_CHECK_MS)}
         with suppress(ConditionFailed):
             await self._aws.dynamodb(
                 "UpdateItem",
                 TableName=self._layout.jobs_table,
-                Key={"job_id": draft.row["job_id"]},
-                **update_expression(check, conditions={"nonce": draft.row["nonce"]}),
+                Key={"job_id": job.row["job_id"]},
+                **update_expression(check, conditions={"nonce": job.row["nonce"]}),
             )
 
     async def _note_used(self, queue: str) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from airunner.aws.calls import ConditionFailed
+from airunner.aws.paging import Pages, delete_items
 from airunner.stores.aws.items import (
     LAST_SEQUENCE,
     blob,
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from airunner.stores.aws.items import Item, Row
     from airunner.stores.aws.layout import Layout
     from airunner.stores.records import EventPage, EventQuery
-
-_DELETED_AT_ONCE: Final = 25
 
 
 class EventLog:
@@ -86,15 +85,11 @@ class EventLog:
     async def _remove(self, query: dict[str, Any]) -> int:
         """Delete what a query of the table finds."""
         removed = 0
-        arguments = {**query, "ProjectionExpression": "job_id, #sequence"}
-        while True:
-            answer = await self._aws.dynamodb("Query", **arguments)
-            for start in range(0, len(answer["Items"]), _DELETED_AT_ONCE):
-                await self._delete(answer["Items"][start : start + _DELETED_AT_ONCE])
-            removed += len(answer["Items"])
-            if "LastEvaluatedKey" not in answer:
-                return removed
-            arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+        pages = Pages(self._aws.dynamodb, "Query", **query, ProjectionExpression="job_id, #sequence")
+        async for page in pages:
+            await delete_items(self._aws, self._layout.events_table, page["Items"])
+            removed += len(page["Items"])
+        return removed
 
     async def _put(self, item: Item, **conditions: Any) -> None:
         await self._aws.dynamodb("PutItem", TableName=self._layout.events_table, Item=item, **conditions)
@@ -114,16 +109,12 @@ class EventLog:
         self, job_id: str, attempt: int, after: int, last: int, limit: int, now: int
     ) -> AsyncIterator[EncodedEvent]:
         start = await self._floor(job_id, attempt, after + 1) if after else 1
-        arguments: dict[str, Any] = self._between(job_id, attempt, start, last) | {"Limit": limit}
-        while True:
-            answer = await self._aws.dynamodb("Query", **arguments)
-            for item in answer["Items"]:
+        between = self._between(job_id, attempt, start, last)
+        async for page in Pages(self._aws.dynamodb, "Query", **between, Limit=limit):
+            for item in page["Items"]:
                 event = event_from_item(item)
                 if after < event.last_sequence <= last and number_at(item, "ttl") * 1000 > now:
                     yield event
-            if "LastEvaluatedKey" not in answer:
-                return
-            arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     async def _floor(self, job_id: str, attempt: int, sequence: int) -> int:
         """Return the first sequence of the stored event that contains a sequence."""
@@ -150,10 +141,6 @@ class EventLog:
                 ":last": number(sort_key(attempt, last)),
             },
         }
-
-    async def _delete(self, keys: list[Item]) -> None:
-        requests = [{"DeleteRequest": {"Key": key}} for key in keys]
-        await self._aws.batch_write(self._layout.events_table, requests)
 
 
 def event_key(item: Item) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from airunner.codec.jobs import decode_execution, decode_result, encode_execution
+from airunner.codec.execution import decode_execution, encode_execution
+from airunner.codec.jobs import decode_result
 from airunner.domain.event import EncodedEvent, EventType
 from airunner.domain.job import JobState
 from airunner.domain.lifecycle import Lifecycle

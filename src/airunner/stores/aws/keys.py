@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airunner.aws.calls import ConditionFailed
+from airunner.aws.paging import Pages
 from airunner.stores.aws.items import blob, blob_at, number, number_at, text, text_at, update_expression
 from airunner.stores.aws.layout import LISTING_INDEX
 from airunner.stores.records import ApiKey
@@ -49,24 +50,20 @@ class Keys:
 
     async def list(self) -> list[ApiKey]:
         """Return all keys, oldest first."""
-        names: list[str] = []
-        arguments = {
-            "TableName": self._layout.jobs_table,
-            "IndexName": LISTING_INDEX,
-            "KeyConditionExpression": "list_key = :key",
-            "ExpressionAttributeValues": {":key": text(_LIST_KEY)},
-        }
-        while True:
-            answer = await self._aws.dynamodb("Query", **arguments)
-            names += [item["job_id"]["S"] for item in answer["Items"]]
-            if "LastEvaluatedKey" not in answer:
-                break
-            arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+        pages = Pages(
+            self._aws.dynamodb,
+            "Query",
+            TableName=self._layout.jobs_table,
+            IndexName=LISTING_INDEX,
+            KeyConditionExpression="list_key = :key",
+            ExpressionAttributeValues={":key": text(_LIST_KEY)},
+        )
+        names = [item["job_id"]["S"] async for page in pages for item in page["Items"]]
         items = await self._rows.read_many(names) if names else {}
         return [_key(items[name]) for name in names if name in items]
 
     async def revoke(self, key_id: str, now: int) -> bool:
-        """End a key; tell whether it exists."""
+        """Revoke a key; return whether it exists."""
         conditions = {"key_id": text(key_id), "revoked_at": number(0)}
         try:
             await self._aws.dynamodb(

@@ -5,30 +5,33 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from airunner.aws.provision.definitions import (
+    BucketDefinition,
+    QueueDefinition,
+    ResourceDefinitions,
+    TableDefinition,
+    expiry_rule,
+    index_arguments,
+    table_arguments,
+)
 from airunner.domain.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from airunner.aws.provision.definitions import Arguments
     from airunner.config import StoreSettings
 
 LISTING_INDEX: Final = "listing"
 CHECKS_INDEX: Final = "checks"
 TTL_ATTRIBUTE: Final = "ttl"
 
-VISIBILITY_SECONDS: Final = 300
-LONG_POLL_SECONDS: Final = 20
-RETENTION_SECONDS: Final = 14 * 24 * 3600
 MAX_RECEIVE_COUNT: Final = 10
 OBJECT_PREFIX: Final = "jobs/"
 OBJECT_EXPIRY_DAYS: Final = 60
 MAX_QUEUE_NAME: Final = 80  # of SQS
-FIRST_REGION: Final = "us-east-1"
-
-Arguments = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +73,28 @@ class Layout:
         return name
 
 
-# Tables
+def resources(layout: Layout) -> ResourceDefinitions:
+    """Return all that an environment needs; InvalidArgument for a name that AWS has no room for."""
+    return ResourceDefinitions(
+        queues=queues(layout),
+        tables=[
+            TableDefinition(creation=creation, ttl_attribute=TTL_ATTRIBUTE) for creation in tables(layout)
+        ],
+        bucket=BucketDefinition(name=layout.bucket, lifecycle_rules=lifecycle()) if layout.bucket else None,
+    )
+
+
+def queues(layout: Layout) -> list[QueueDefinition]:
+    """Return every queue. Rows count attempts; the redrive of a queue catches what nobody can read."""
+    return [
+        QueueDefinition(
+            queue=queue,
+            name=layout.queue_name(queue),
+            dead_letter_name=layout.dead_letter_name(queue),
+            max_receive_count=MAX_RECEIVE_COUNT,
+        )
+        for queue in layout.queues
+    ]
 
 
 def tables(layout: Layout) -> list[Arguments]:
@@ -80,113 +104,31 @@ def tables(layout: Layout) -> list[Arguments]:
 
 def jobs_table(layout: Layout) -> Arguments:
     """Jobs, and by key prefix what belongs to them: request ids, queues, API keys, payloads."""
-    return _table(layout, layout.jobs_table, hash_key=("job_id", "S")) | {
-        "AttributeDefinitions": _attributes(
-            job_id="S", list_key="S", order_key="S", check_key="S", check_at="N"
-        ),
-        "GlobalSecondaryIndexes": [
-            _index(LISTING_INDEX, "list_key", "order_key"),
-            _index(CHECKS_INDEX, "check_key", "check_at"),
+    return table_arguments(
+        layout.jobs_table,
+        hash_key=("job_id", "S"),
+        indexes=[
+            index_arguments(LISTING_INDEX, ("list_key", "S"), ("order_key", "S"), projected=["state"]),
+            index_arguments(CHECKS_INDEX, ("check_key", "S"), ("check_at", "N"), projected=["state"]),
         ],
-    }
+        deletion_protection=layout.deletion_protection,
+    )
 
 
 def events_table(layout: Layout) -> Arguments:
     """Batches of events; the attempt is part of the sequence."""
-    stream = {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"} if layout.streams else None
-    table = _table(layout, layout.events_table, hash_key=("job_id", "S"), range_key=("sequence", "N"))
-    return table | ({"StreamSpecification": stream} if stream else {})
+    return table_arguments(
+        layout.events_table,
+        hash_key=("job_id", "S"),
+        range_key=("sequence", "N"),
+        stream_view="NEW_IMAGE" if layout.streams else "",
+        deletion_protection=layout.deletion_protection,
+    )
 
 
-def time_to_live(table: str) -> Arguments:
-    """Return the arguments of UpdateTimeToLive, the same for both tables."""
-    return {
-        "TableName": table,
-        "TimeToLiveSpecification": {"AttributeName": TTL_ATTRIBUTE, "Enabled": True},
-    }
-
-
-def point_in_time_recovery(table: str) -> Arguments:
-    """Return the arguments of UpdateContinuousBackups, the same for both tables."""
-    return {
-        "TableName": table,
-        "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True},
-    }
-
-
-def _table(
-    layout: Layout, name: str, *, hash_key: tuple[str, str], range_key: tuple[str, str] | None = None
-) -> Arguments:
-    keys = [hash_key, *([range_key] if range_key else [])]
-    return {
-        "TableName": name,
-        "AttributeDefinitions": _attributes(**dict(keys)),
-        "KeySchema": _key_schema(*(key for key, _ in keys)),
-        "BillingMode": "PAY_PER_REQUEST",
-        "SSESpecification": {"Enabled": True, "SSEType": "KMS"},
-        "DeletionProtectionEnabled": layout.deletion_protection,
-    }
-
-
-def _attributes(**kinds: str) -> list[Arguments]:
-    return [{"AttributeName": name, "AttributeType": kind} for name, kind in kinds.items()]
-
-
-def _key_schema(hash_key: str, range_key: str = "") -> list[Arguments]:
-    keys = [{"AttributeName": hash_key, "KeyType": "HASH"}]
-    return [*keys, {"AttributeName": range_key, "KeyType": "RANGE"}] if range_key else keys
-
-
-def _index(name: str, hash_key: str, range_key: str) -> Arguments:
-    return {
-        "IndexName": name,
-        "KeySchema": _key_schema(hash_key, range_key),
-        "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["state"]},
-    }
-
-
-# Queues: SQS takes every attribute as text
-
-
-def dead_letter_attributes() -> dict[str, str]:
-    """Return the attributes of a dead-letter queue."""
-    return {"MessageRetentionPeriod": str(RETENTION_SECONDS), "SqsManagedSseEnabled": "true"}
-
-
-def queue_attributes(dead_letter_arn: str) -> dict[str, str]:
-    """Return the attributes of a queue. Rows count attempts; its redrive catches what nobody can read."""
-    redrive = {"deadLetterTargetArn": dead_letter_arn, "maxReceiveCount": MAX_RECEIVE_COUNT}
-    return {
-        **dead_letter_attributes(),
-        "VisibilityTimeout": str(VISIBILITY_SECONDS),
-        "ReceiveMessageWaitTimeSeconds": str(LONG_POLL_SECONDS),
-        "RedrivePolicy": json.dumps(redrive),
-    }
-
-
-# The bucket
-
-
-def bucket_encryption() -> Arguments:
-    """Return the ServerSideEncryptionConfiguration: keys of S3 itself."""
-    return {"Rules": [{"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]}
-
-
-def public_access_block() -> Arguments:
-    """Return the PublicAccessBlockConfiguration: nothing is public, whatever an object says."""
-    names = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
-    return dict.fromkeys(names, True)
-
-
-def lifecycle() -> Arguments:
-    """Return the LifecycleConfiguration: a net below the purge of jobs, which deletes what it knows of."""
-    rule = {
-        "ID": "expire-payloads",
-        "Status": "Enabled",
-        "Filter": {"Prefix": OBJECT_PREFIX},
-        "Expiration": {"Days": OBJECT_EXPIRY_DAYS},
-    }
-    return {"Rules": [rule]}
+def lifecycle() -> list[Arguments]:
+    """Return the rules of the bucket: a net below the purge of jobs, which deletes what it knows of."""
+    return [expiry_rule("expire-payloads", OBJECT_PREFIX, OBJECT_EXPIRY_DAYS)]
 
 
 def queue_key(queue: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from airunner.aws.paging import Pages
 from airunner.domain.abridging import abridged
 from airunner.domain.answers import JobPage, QueueStats
 from airunner.domain.errors import InvalidArgument, JobNotFound
@@ -106,7 +107,7 @@ class Listing:
         if state is None:
             at_once = min(at_once, limit * 5 // (len(names) * 4) + _LEAST_AT_ONCE)
         shards = [
-            _Shard(self._aws, self._index_query(name, state, before, at_once), _PAGES_LOOKED_AT)
+            _Shard(self._pages(self._index_query(name, state, before, at_once), _PAGES_LOOKED_AT))
             for name in names
         ]
         found: list[str] = []
@@ -130,7 +131,6 @@ class Listing:
             condition += " AND order_key < :before"
             values[":before"] = text(before)
         arguments: dict[str, Any] = {
-            "TableName": self._layout.jobs_table,
             "IndexName": LISTING_INDEX,
             "KeyConditionExpression": condition,
             "ExpressionAttributeValues": values,
@@ -144,6 +144,10 @@ class Listing:
                 "ExpressionAttributeNames": {"#state": "state"},
             }
         return arguments
+
+    def _pages(self, query: dict[str, Any], max_pages: int) -> Pages:
+        table = self._layout.jobs_table
+        return Pages(self._aws.dynamodb, "Query", max_pages=max_pages, TableName=table, **query)
 
     async def _fetch(self, keys: Sequence[str], state: JobState | None) -> list[Job]:
         """Return the jobs of order keys as their rows are now, without those that have left the state."""
@@ -183,50 +187,32 @@ class Listing:
         """Return the jobs of a queue that have not ended, as far as a few pages of each shard go."""
         found: list[tuple[str, JobState]] = []
         for shard in range(self._layout.listing_shards):
-            query = _Shard(
-                self._aws,
-                {
-                    "TableName": self._layout.jobs_table,
-                    "IndexName": CHECKS_INDEX,
-                    "KeyConditionExpression": "check_key = :key",
-                    "ExpressionAttributeValues": {":key": text(f"open#{queue}#{shard}")},
-                },
-                _STATS_PAGES,
-            )
-            while items := await query.page():
-                found += [(item["job_id"]["S"], JobState(int(item["state"]["N"]))) for item in items]
+            query = {
+                "IndexName": CHECKS_INDEX,
+                "KeyConditionExpression": "check_key = :key",
+                "ExpressionAttributeValues": {":key": text(f"open#{queue}#{shard}")},
+            }
+            async for page in self._pages(query, _STATS_PAGES):
+                found += [(item["job_id"]["S"], JobState(int(item["state"]["N"]))) for item in page["Items"]]
         return found
 
 
 class _Shard:
-    """One query of an index, page by page or item by item, with so many pages at most."""
+    """One query of the listing index, item by item."""
 
-    def __init__(self, aws: Aws, arguments: dict[str, Any], pages: int) -> None:
-        self._aws = aws
-        self._arguments: dict[str, Any] | None = arguments
+    def __init__(self, pages: Pages) -> None:
         self._pages = pages
         self._items: list[Item] = []
         self.is_given_up = False
 
     async def next(self) -> str:
         """Return the next order key, empty at the end; if it is given up here, the key that it came to."""
-        while not self._items and self._arguments:
-            if not self._pages:
-                self.is_given_up = True
-                return str(self._arguments["ExclusiveStartKey"]["order_key"]["S"])
-            self._items = (await self.page())[::-1]
-        return str(self._items.pop()["order_key"]["S"]) if self._items else ""
-
-    async def page(self) -> list[Item]:
-        """Return the next items; none at the end."""
-        if self._arguments is None or not self._pages:
-            return []
-        self._pages -= 1
-        answer = await self._aws.dynamodb("Query", **self._arguments)
-        following = answer.get("LastEvaluatedKey")
-        self._arguments = {**self._arguments, "ExclusiveStartKey": following} if following else None
-        items: list[Item] = answer["Items"]
-        return items
+        while not self._items and (page := await anext(self._pages, None)):
+            self._items = page["Items"][::-1]
+        if self._items:
+            return str(self._items.pop()["order_key"]["S"])
+        self.is_given_up = self._pages.next_position is not None
+        return str(self._pages.next_position["order_key"]["S"]) if self.is_given_up else ""
 
     def __lt__(self, _: object) -> bool:
         # Only asked when two keys are equal, which they never are.

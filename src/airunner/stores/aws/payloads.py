@@ -152,5 +152,5 @@ class Payloads:
 
 
 def goes_beside(encoded: bytes) -> bool:
-    """Tell whether a payload is an item of its own: too large for a row, and not for an item."""
+    """Return whether a payload is an item of its own: too large for a row, and not for an item."""
     return _IN_ROW_BYTES < len(encoded) <= _IN_ITEM_BYTES

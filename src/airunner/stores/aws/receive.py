@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 import structlog
 
+from airunner.aws.sqs import MAX_ENTRIES
 from airunner.domain.clock import wait_until
-from airunner.domain.errors import AirunnerError
+from airunner.domain.errors import AirunnerError, error_text
+from airunner.domain.retry import RetryPolicy, retry
 from airunner.stores.aws.claim import is_paused
 from airunner.stores.aws.layout import queue_key
-from airunner.stores.aws.wakeups import MOST_AT_ONCE
 from airunner.stores.waiting import WaitingRoom
 
 if TYPE_CHECKING:
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from airunner.domain.job import Job
     from airunner.stores.aws.claim import Claimer
     from airunner.stores.aws.rows import Rows
-    from airunner.stores.aws.wakeups import Message, Messages
+    from airunner.stores.aws.wakeups import Messages, ReceivedWake
     from airunner.stores.records import Demand
 
 _log = structlog.get_logger("airunner.aws")
 
 _LONG_POLL_SECONDS: Final = 20
-_AFTER_FAILURE_SECONDS: Final = 1.0
+_AFTER_FAILURE: Final = RetryPolicy(first_seconds=1.0, factor=1.0, jitter=0.0)
 _PAUSE_POLL_MS: Final = 2_000
 _MOST_POLLS: Final = 4
 
@@ -46,13 +47,13 @@ class Receiver:
         messages: Messages,
         claimer: Claimer,
         rows: Rows,
-        patience: Clock,
+        real_clock: Clock,
         short_poll_seconds: int = 1,
     ) -> None:
         self._messages = messages
         self._claimer = claimer
         self._rows = rows
-        self._patience = patience
+        self._real_clock = real_clock
         # How long one who does not want to wait waits: only a long poll asks all the servers of SQS.
         self._short_poll_seconds = short_poll_seconds
         self._room: WaitingRoom[asyncio.Future[Sequence[Job]]] = WaitingRoom()
@@ -105,10 +106,10 @@ class Receiver:
     async def _sweep(self, demand: Demand) -> Sequence[Job] | None:
         """Look at each queue once, in order; None says that the demand is to wait."""
         self._busy[demand] = False
-        glance = 0 if demand.waits else self._short_poll_seconds
+        wait_seconds = 0 if demand.waits else self._short_poll_seconds
         try:
             for queue in demand.queues:
-                jobs = await self._take(queue, demand, glance)
+                jobs = await self._take(queue, demand, wait_seconds)
                 if jobs or self._busy[demand]:
                     return jobs
         finally:
@@ -121,7 +122,7 @@ class Receiver:
             return []
         taken: list[Job] = []
         while len(taken) < demand.max_jobs:
-            wanted = min(demand.max_jobs - len(taken), MOST_AT_ONCE)
+            wanted = min(demand.max_jobs - len(taken), MAX_ENTRIES)
             try:
                 received = await self._messages.receive(queue, wanted, 0 if taken else wait_seconds)
                 taken += await self._claim(queue, received, demand)
@@ -135,7 +136,7 @@ class Receiver:
                 break
         return taken
 
-    async def _claim(self, queue: str, received: Sequence[Message], demand: Demand) -> list[Job]:
+    async def _claim(self, queue: str, received: Sequence[ReceivedWake], demand: Demand) -> list[Job]:
         if not received:
             return []
         paused, jobs = await self._claimer.claim(queue, received, demand)
@@ -150,7 +151,7 @@ class Receiver:
         self._room.park(demand, answer, first=first)
         for queue in demand.queues:
             polls = self._polls.setdefault(queue, set())
-            if len(polls) < min(_MOST_POLLS, -(-self._wanted(queue) // MOST_AT_ONCE)):
+            if len(polls) < min(_MOST_POLLS, -(-self._wanted(queue) // MAX_ENTRIES)):
                 poll = asyncio.create_task(self._poll(queue), name=f"poll {queue}")
                 polls.add(poll)
                 poll.add_done_callback(polls.discard)
@@ -160,16 +161,24 @@ class Receiver:
 
     async def _poll(self, queue: str) -> None:
         poll = cast("asyncio.Task[None]", asyncio.current_task())
+
+        def log(error: Exception, _: int) -> None:
+            _log.warning("aws.receive_failed", queue=queue, error=error_text(error))
+
         while queue in self._room.queues:
-            try:
-                await self._poll_once(queue, poll)
-            except AirunnerError as error:
-                _log.warning("aws.receive_failed", queue=queue, error=error.text)
-                await self._patience.sleep(_AFTER_FAILURE_SECONDS)
+            await retry(
+                _AFTER_FAILURE,
+                self._real_clock,
+                lambda: self._poll_once(queue, poll),
+                retry_if=lambda error: isinstance(error, AirunnerError),
+                on_failure=log,
+            )
         # In the same turn of the loop: whoever parks next must not count on this one.
         self._polls[queue].discard(poll)
 
     async def _poll_once(self, queue: str, poll: asyncio.Task[None]) -> None:
+        if not self._wanted(queue):
+            return
         if not await self._is_open(queue):
             await self._until_resumed(queue)
         elif wanted := self._wanted(queue):
@@ -180,7 +189,7 @@ class Receiver:
             finally:
                 self._serving.discard(poll)
 
-    async def _serve(self, queue: str, received: Sequence[Message]) -> None:
+    async def _serve(self, queue: str, received: Sequence[ReceivedWake]) -> None:
         """Claim messages for those who wait, in the order of their arrival."""
         while received:
             demand = next(self._room.waiting_for([queue]), None)
@@ -190,7 +199,7 @@ class Receiver:
             mine, received = received[: demand.max_jobs], received[demand.max_jobs :]
             await self._serve_one(queue, mine, demand)
 
-    async def _serve_one(self, queue: str, received: Sequence[Message], demand: Demand) -> None:
+    async def _serve_one(self, queue: str, received: Sequence[ReceivedWake], demand: Demand) -> None:
         answer = self._room.leave(demand)
         if answer is None:
             return
@@ -207,7 +216,7 @@ class Receiver:
                 self._park(demand, answer, first=True)
 
     async def _is_open(self, queue: str) -> bool:
-        """Tell whether a queue may be received from; one that was paused is asked about again."""
+        """Return whether a queue may be received from; one that was paused is looked up again."""
         if queue in self._paused:
             items = await self._rows.read_many([queue_key(queue)])
             if not is_paused(items.get(queue_key(queue))):
@@ -217,5 +226,5 @@ class Receiver:
     async def _until_resumed(self, queue: str) -> None:
         """Wait until a queue is resumed here, or for a while: it may be resumed elsewhere."""
         resumed = asyncio.ensure_future(self._paused[queue].wait())
-        await wait_until(self._patience, self._patience.now() + _PAUSE_POLL_MS, resumed)
+        await wait_until(self._real_clock, self._real_clock.now() + _PAUSE_POLL_MS, resumed)
         resumed.cancel()

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from airunner.aws.calls import ConditionFailed
+from airunner.aws.paging import Pages
 from airunner.domain import lifecycle
 from airunner.domain.errors import JobNotFound
 from airunner.domain.job import JobState
@@ -83,31 +84,30 @@ class Reconciler:
         """Yield the rows of an index key that are to be looked at, some at a time, over all of its shards."""
         shards = range(self._layout.listing_shards)
         for shard in (*shards[self._first_shard :], *shards[: self._first_shard]):
-            arguments: dict[str, Any] = {
-                "TableName": self._layout.jobs_table,
-                "IndexName": CHECKS_INDEX,
-                "KeyConditionExpression": "check_key = :key AND check_at <= :until",
-                "ExpressionAttributeValues": {":key": text(f"{key}#{shard}"), ":until": number(until)},
-                "Limit": _AT_ONCE,
-            }
-            for _ in range(_PAGES):
-                answer = await self._aws.dynamodb("Query", **arguments)
-                names = [item["job_id"]["S"] for item in answer["Items"]]
+            pages = Pages(
+                self._aws.dynamodb,
+                "Query",
+                max_pages=_PAGES,
+                TableName=self._layout.jobs_table,
+                IndexName=CHECKS_INDEX,
+                KeyConditionExpression="check_key = :key AND check_at <= :until",
+                ExpressionAttributeValues={":key": text(f"{key}#{shard}"), ":until": number(until)},
+                Limit=_AT_ONCE,
+            )
+            async for page in pages:
+                names = [item["job_id"]["S"] for item in page["Items"]]
                 items = await self._rows.read_many(names) if names else {}
                 # Without the result: that of a purge that was interrupted may be gone already.
                 yield [row_from_item(items[name]) for name in names if name in items]
-                if "LastEvaluatedKey" not in answer:
-                    break
-                arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     async def _look_at(self, row: Row, now: int) -> bool:
-        """Do what a job needs; tell whether it has ended by that. One that vanished was purged elsewhere."""
+        """Do what a job needs; return whether that ended it. One that vanished was purged elsewhere."""
         with suppress(JobNotFound):
             return await self._settle(row, now)
         return False
 
     async def _settle(self, row: Row, now: int) -> bool:
-        """Do what a job needs; tell whether it has ended by that."""
+        """Do what a job needs; return whether that ended it."""
         life = row.life
         # The index may lag behind the row, and another replica may be quicker.
         if life.state.terminal or number_of_check(row) > now:

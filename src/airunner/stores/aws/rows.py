@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from airunner.aws.calls import ConditionFailed
+from airunner.aws.paging import read_items
 from airunner.domain.errors import AirunnerError, JobNotFound, Unavailable
 from airunner.domain.job import JobState
 from airunner.stores.aws.items import (
@@ -40,7 +41,6 @@ Change: TypeAlias = "Callable[[Lifecycle], Lifecycle]"
 
 CHECK_AFTER_MS: Final = 60_000
 _RACES: Final = 20
-_ROWS_AT_ONCE: Final = 100
 _MOST_REMEMBERED: Final = 10_000
 
 
@@ -71,13 +71,10 @@ class Rows:
 
     async def read_many(self, keys: Sequence[str], **options: Any) -> dict[str, Item]:
         """Return the items that exist of these keys, consistently unless told otherwise."""
-        found: dict[str, Item] = {}
         options.setdefault("ConsistentRead", True)
-        for start in range(0, len(keys), _ROWS_AT_ONCE):
-            wanted = [{"job_id": text(key)} for key in keys[start : start + _ROWS_AT_ONCE]]
-            for item in await self._aws.batch_get(self._layout.jobs_table, wanted, **options):
-                found[item["job_id"]["S"]] = item
-        return found
+        wanted = [{"job_id": text(key)} for key in keys]
+        items = await read_items(self._aws, self._layout.jobs_table, wanted, **options)
+        return {item["job_id"]["S"]: item for item in items}
 
     async def marks(self, job_ids: Sequence[str], now: int) -> dict[str, Hashable]:
         """Return what others may have changed of jobs, as it was a moment ago."""
@@ -136,9 +133,9 @@ class Rows:
         raise Unavailable("too many others change this job")
 
     async def write(self, row: Row, life: Lifecycle) -> tuple[bool, Row]:
-        """Write a life over the one that was read; if somebody was quicker, return the row as they left it.
+        """Write a life over the one that was read; return whether that was done, and the row as it is then.
 
-        Tell which of the two it was.
+        If somebody was quicker, nothing is written, and the row is the one that they left.
         """
         changes = life_changes(row.life, life) | _check_changes(row, life)
         nonce = {"nonce": text(row.nonce)}
@@ -162,7 +159,7 @@ class Rows:
         *,
         result: JobResult | None = None,
     ) -> tuple[bool, Row]:
-        """Write attributes on conditions, under a new nonce; tell whether it was done, and the row.
+        """Write attributes on conditions, under a new nonce; return whether that was done, and the row.
 
         `result` is what the changes say of it, so that it need not be read again.
         """
@@ -207,7 +204,7 @@ def _check_changes(row: Row, life: Lifecycle) -> Item:
 
 
 def _may_yet_name(row: Row, attempt: int, kept: Item) -> bool:
-    """Tell whether a row names what was kept for the end of an attempt, or may do so one day.
+    """Return whether a row names what was kept for the end of an attempt, or may do so one day.
 
     While the attempt runs, another call may be about to end it with the same bytes, under the same name.
     """

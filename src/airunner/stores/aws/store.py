@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import structlog
+
+from airunner import telemetry
 from airunner.domain import lifecycle
 from airunner.domain.answers import PayloadLinks
+from airunner.domain.background import BackgroundTasks
 from airunner.domain.clock import SystemClock
-from airunner.domain.errors import AirunnerError, Unavailable
-from airunner.stores.aws.background_tasks import BackgroundTasks
+from airunner.domain.errors import AirunnerError, Unavailable, error_text
 from airunner.stores.aws.change_stream import EventStream
 from airunner.stores.aws.claim import SKEW_MS, Claimer
 from airunner.stores.aws.dead_letters import DeadLetterQueues
 from airunner.stores.aws.enqueue import Enqueuer
 from airunner.stores.aws.event_log import EventLog
 from airunner.stores.aws.hold import Holding
-from airunner.stores.aws.items import text, text_at, update_expression
+from airunner.stores.aws.items import number, text, text_at, update_expression
 from airunner.stores.aws.keys import Keys
 from airunner.stores.aws.layout import queue_key
 from airunner.stores.aws.listing import Listing
@@ -29,23 +31,16 @@ from airunner.stores.aws.wakeups import Messages
 from airunner.stores.base import Capabilities
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from airunner.aws.calls import Aws
-    from airunner.domain.answers import (
-        DeadLetter,
-        DeadLetterPage,
-        Enqueued,
-        JobPage,
-        MessageCounts,
-        QueueStats,
-        Redriven,
-    )
+    from airunner.domain.answers import Enqueued, JobPage, QueueStats
     from airunner.domain.clock import Clock
     from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job
     from airunner.domain.lifecycle import Lifecycle
-    from airunner.domain.requests import JobQuery, Redrive
+    from airunner.domain.requests import JobQuery
+    from airunner.stores.abilities import PayloadLinking, SharedState
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.listing import ListingBounds
     from airunner.stores.records import (
@@ -61,6 +56,8 @@ if TYPE_CHECKING:
         Upkeep,
     )
 
+_log = structlog.get_logger("airunner.aws")
+
 _EVENTS_KEPT_MS = 30 * 24 * 3600 * 1000
 
 
@@ -70,7 +67,7 @@ class AwsStore:
     Opens the connection that it is given, and closes it.
     """
 
-    _capabilities = Capabilities(
+    capabilities = Capabilities(
         strict_fifo=False,
         redelivery_slack_seconds=(CHECK_AFTER_MS + SKEW_MS) / 1000,
         durable=True,
@@ -87,17 +84,16 @@ class AwsStore:
         short_poll_seconds: int = 1,
         list_bounds: ListingBounds | None = None,
     ) -> None:
-        self.capabilities = replace(self._capabilities, tells_changes=layout.streams)
         self._clock = clock
         self._layout = layout
         self._aws = aws
-        self._background_tasks = BackgroundTasks()
+        self._background_tasks = BackgroundTasks(_follow_up_failed)
         self._payloads = Payloads(aws, layout)
         self._rows = rows = Rows(aws, layout, self._payloads)
         self._log = EventLog(aws, layout, ttl_ms=events_kept_ms)
         self._messages = Messages(aws, layout, self._background_tasks)
         self._listing = Listing(aws, layout, rows=rows, payloads=self._payloads, bounds=list_bounds)
-        self._stream = EventStream(aws, layout, SystemClock())
+        self.changes = EventStream(aws, layout, SystemClock()) if layout.streams else None
         self._keys = Keys(aws, layout, rows)
         self._holding = Holding(rows=rows, log=self._log, messages=self._messages)
         self._enqueuer = Enqueuer(
@@ -115,20 +111,30 @@ class AwsStore:
             claimer=claimer,
             rows=rows,
             # Polls go by the real clock, whatever jobs go by.
-            patience=SystemClock(),
+            real_clock=SystemClock(),
             short_poll_seconds=short_poll_seconds,
         )
-        self._dead_letters = DeadLetterQueues(
+        self.dead_letters = DeadLetterQueues(
             aws,
             layout,
             rows=rows,
             messages=self._messages,
-            patience=SystemClock(),
+            real_clock=SystemClock(),
             short_poll_seconds=short_poll_seconds,
         )
         self._reconciler = Reconciler(
             aws, layout, rows=rows, payloads=self._payloads, log=self._log, messages=self._messages
         )
+
+    @property
+    def payload_links(self) -> PayloadLinking:
+        """Addresses of what jobs have in S3."""
+        return self
+
+    @property
+    def shared(self) -> SharedState:
+        """What other replicas do."""
+        return self
 
     async def open(self) -> None:
         """Connect. Running jobs keep their visibility: other replicas were there for them."""
@@ -147,10 +153,13 @@ class AwsStore:
 
     async def check(self) -> None:
         """Raise, naming what does not answer."""
+        nobody = {"job_id": text("check#")}
         problems = await self._aws.check(
-            jobs_table=self._layout.jobs_table,
-            events_table=self._layout.events_table,
-            queue_url=self._messages.url(next(iter(self._layout.queues))),
+            tables={
+                self._layout.jobs_table: nobody,
+                self._layout.events_table: {**nobody, "sequence": number(0)},
+            },
+            queue_urls=[self._messages.url(next(iter(self._layout.queues)))],
         )
         if problems:
             raise Unavailable("; ".join(problems))
@@ -258,28 +267,6 @@ class AwsStore:
         """Let every replica know that somebody looks at these jobs."""
         await asyncio.gather(*(self._rows.note_watched(job_id, until) for job_id in job_ids))
 
-    async def read_changes(self) -> Collection[str]:
-        """Return the jobs of which the stream of the events table tells."""
-        return await self._stream.read()
-
-    async def list_dead_letters(self, queue: str, max_messages: int) -> DeadLetterPage:
-        """Look at messages that were put aside."""
-        return await self._dead_letters.look(queue, max_messages)
-
-    async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
-        """Send messages that were put aside back to their queue."""
-        return await self._dead_letters.redrive(redrive)
-
-    async def purge_dead_letters(
-        self, queue: str, max_messages: int, *, dry_run: bool
-    ) -> Sequence[DeadLetter]:
-        """Delete messages that were put aside."""
-        return await self._dead_letters.purge(queue, max_messages, dry_run=dry_run)
-
-    async def count_messages(self) -> Sequence[MessageCounts]:
-        """Return how many messages there are, of each queue."""
-        return await self._dead_letters.count()
-
     async def add_key(self, key: ApiKey) -> None:
         """Keep a new key."""
         await self._keys.add(key)
@@ -293,5 +280,11 @@ class AwsStore:
         return await self._keys.list()
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
-        """End a key; tell whether it exists."""
+        """Revoke a key; return whether it exists."""
         return await self._keys.revoke(key_id, now)
+
+
+def _follow_up_failed(name: str, error: BaseException) -> None:
+    """Count and log what follows an answer and failed; the reconciler makes it good."""
+    telemetry.aws_follow_ups_failed.add(1)
+    _log.warning("aws.follow_up_failed", follow_up=name, error=error_text(error))

@@ -6,11 +6,13 @@ import asyncio
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from airunner import telemetry
+from airunner.aws import sqs
+from airunner.aws.sqs import SqsEntry
 from airunner.domain.errors import AirunnerError, InvalidArgument
 from airunner.domain.limits import MAX_VISIBILITY_SECONDS
 
@@ -18,13 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airunner.aws.calls import Aws
-    from airunner.stores.aws.background_tasks import BackgroundTasks
+    from airunner.domain.background import BackgroundTasks
     from airunner.stores.aws.layout import Layout
 
 _log = structlog.get_logger("airunner.aws")
 
-MAX_SEND_DELAY_SECONDS: Final = 900
-MOST_AT_ONCE: Final = 10
 # What was received and lost on its way to us comes back after this; a claim prolongs it.
 _RECEIVED_SECONDS: Final = 30
 # Other items of the table have a # in their keys.
@@ -32,8 +32,8 @@ _JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """A delivery of SQS; the job id is empty when nobody can read the body."""
+class ReceivedWake:
+    """A message that was received; the job id is empty when nobody can read the body."""
 
     job_id: str
     receipt: str
@@ -81,35 +81,25 @@ class Messages:
         return self._urls[queue]
 
     async def send(self, queue: str, wakes: Sequence[Wake]) -> list[bool]:
-        """Send messages, in tens; tell which were. A send that fails is no error: the row is there."""
-        sent: list[bool] = []
-        for start in range(0, len(wakes), MOST_AT_ONCE):
-            chunk = wakes[start : start + MOST_AT_ONCE]
-            try:
-                refused = await self._send(queue, chunk)
-            except AirunnerError as error:
-                _log.warning("aws.send_failed", queue=queue, messages=len(chunk), error=error.text)
-                telemetry.aws_sends_failed.add(len(chunk))
-                sent += [False] * len(chunk)
-            else:
-                telemetry.aws_sends_failed.add(len(refused))
-                sent += [str(index) not in refused for index in range(len(chunk))]
-        return sent
+        """Send messages; return for each whether it was sent. A failure is no error: the row is there."""
+        entries = [SqsEntry(body=_body(queue, wake), delay_seconds=wake.delay_seconds) for wake in wakes]
+        outcomes = await sqs.send(self._aws, self._urls[queue], entries)
+        errors = [outcome for outcome in outcomes if isinstance(outcome, AirunnerError)]
+        if errors:
+            _log.warning("aws.send_failed", queue=queue, messages=len(errors), error=errors[0].text)
+        telemetry.aws_sends_failed.add(len(errors))
+        return [isinstance(outcome, str) for outcome in outcomes]
 
-    async def receive(self, queue: str, count: int, wait_seconds: int) -> list[Message]:
+    async def receive(self, queue: str, count: int, wait_seconds: int) -> list[ReceivedWake]:
         """Return messages; they stay invisible for half a minute."""
-        answer = await self._aws.sqs(
-            "ReceiveMessage",
+        received = await sqs.receive(
+            self._aws,
+            self._urls[queue],
+            count,
             wait_seconds=wait_seconds,
-            QueueUrl=self._urls[queue],
-            MaxNumberOfMessages=min(count, MOST_AT_ONCE),
-            WaitTimeSeconds=wait_seconds,
-            VisibilityTimeout=_RECEIVED_SECONDS,
+            visibility_seconds=_RECEIVED_SECONDS,
         )
-        return [
-            Message(job_id_of(message["Body"]), message["ReceiptHandle"])
-            for message in answer.get("Messages", ())
-        ]
+        return [ReceivedWake(job_id_of(message.body), message.receipt) for message in received]
 
     async def show_again(self, queue: str, receipts: Sequence[str], seconds: int = 0) -> None:
         """Make messages visible after so long; what cannot be done shows by itself later.
@@ -151,50 +141,20 @@ class Messages:
         if after:
             await asyncio.wait(after)
         seconds = min(seconds, MAX_VISIBILITY_SECONDS)
-        for start in range(0, len(receipts), MOST_AT_ONCE):
-            entries = [
-                {"Id": str(index), "ReceiptHandle": receipt, "VisibilityTimeout": seconds}
-                for index, receipt in enumerate(receipts[start : start + MOST_AT_ONCE])
-            ]
-            await self._try("ChangeMessageVisibilityBatch", queue, entries)
+        outcomes = await sqs.change_visibility(self._aws, self._urls[queue], receipts, seconds)
+        self._count_failures("ChangeMessageVisibilityBatch", queue, outcomes)
 
     async def _delete_waiting(self, queue: str) -> None:
         # What is deleted in the same turn of the loop goes along.
         await asyncio.sleep(0)
-        receipts = self._deletes.pop(queue, [])
-        for start in range(0, len(receipts), MOST_AT_ONCE):
-            entries = [
-                {"Id": str(index), "ReceiptHandle": receipt}
-                for index, receipt in enumerate(receipts[start : start + MOST_AT_ONCE])
-            ]
-            await self._try("DeleteMessageBatch", queue, entries)
+        outcomes = await sqs.delete(self._aws, self._urls[queue], self._deletes.pop(queue, []))
+        self._count_failures("DeleteMessageBatch", queue, outcomes)
 
-    async def _send(self, queue: str, wakes: Sequence[Wake]) -> set[str]:
-        """Send at most ten messages; return the ids of the entries that were refused."""
-        if len(wakes) == 1:
-            (wake,) = wakes
-            await self._aws.sqs(
-                "SendMessage",
-                QueueUrl=self._urls[queue],
-                MessageBody=_body(queue, wake),
-                DelaySeconds=wake.delay_seconds,
-            )
-            return set()
-        entries = [
-            {"Id": str(index), "MessageBody": _body(queue, wake), "DelaySeconds": wake.delay_seconds}
-            for index, wake in enumerate(wakes)
-        ]
-        answer = await self._aws.sqs("SendMessageBatch", QueueUrl=self._urls[queue], Entries=entries)
-        return {failed["Id"] for failed in answer.get("Failed", ())}
-
-    async def _try(self, operation: str, queue: str, entries: list[dict[str, Any]]) -> None:
-        try:
-            answer = await self._aws.sqs(operation, QueueUrl=self._urls[queue], Entries=entries)
-            failed = len(answer.get("Failed", ()))
-        except AirunnerError as error:
-            _log.warning("aws.follow_up_failed", operation=operation, queue=queue, error=error.text)
-            failed = len(entries)
-        telemetry.aws_follow_ups_failed.add(failed)
+    def _count_failures(self, operation: str, queue: str, outcomes: Sequence[AirunnerError | None]) -> None:
+        errors = [error for error in outcomes if error]
+        if errors:
+            _log.warning("aws.follow_up_failed", operation=operation, queue=queue, error=errors[0].text)
+        telemetry.aws_follow_ups_failed.add(len(errors))
 
 
 def job_id_of(body: str) -> str:

@@ -15,6 +15,7 @@ from airunner.codec.jobs import encode_result
 from airunner.domain import lifecycle
 from airunner.domain.errors import AirunnerError, JobNotFound
 from airunner.domain.job import JobResult, JobState, Outcome
+from airunner.domain.splitting import split_by_count
 from airunner.stores.sqlite import rows
 
 if TYPE_CHECKING:
@@ -93,8 +94,7 @@ def complete(tx: Transaction, completions: Sequence[Completion], now: int) -> li
 def insert_events(tx: Transaction, events: list[rows.Row]) -> None:
     """Insert the values of events, many by one statement."""
     whole = len(events) - len(events) % rows.EVENTS_AT_ONCE
-    for first in range(0, whole, rows.EVENTS_AT_ONCE):
-        some = events[first : first + rows.EVENTS_AT_ONCE]
+    for some in split_by_count(events[:whole], rows.EVENTS_AT_ONCE):
         tx.connection.execute(rows.INSERT_EVENTS, list(itertools.chain.from_iterable(some)))
     tx.connection.executemany(rows.INSERT_EVENT, events[whole:])
 
@@ -160,12 +160,11 @@ def _save_alike(tx: Transaction, statement: str, lives: dict[int, Lifecycle]) ->
             row_ids = known[id(life)] = alike.setdefault(rows.step_values(life), [])
         row_ids.append(row_id)
     for values, row_ids in alike.items():
-        for first in range(0, len(row_ids), _SAVED_AT_ONCE):
-            some = _padded(row_ids[first : first + _SAVED_AT_ONCE])
+        for some in map(_padded, split_by_count(row_ids, _SAVED_AT_ONCE)):
             tx.connection.execute(f"{statement} ({', '.join('?' * len(some))})", (*values, *some))
 
 
-def _padded(row_ids: list[int]) -> list[int]:
+def _padded(row_ids: Sequence[int]) -> list[int]:
     """Return as many ids as one of the statements takes, the last one repeated."""
     size = next(size for size in _STATEMENT_SIZES if size >= len(row_ids))
-    return row_ids + row_ids[-1:] * (size - len(row_ids))
+    return [*row_ids, *[row_ids[-1]] * (size - len(row_ids))]

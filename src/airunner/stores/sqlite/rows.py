@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from airunner.codec.jobs import (
-    decode_execution,
-    decode_params,
-    decode_result,
-    encode_execution,
-    encode_result,
-)
+from airunner.codec.execution import decode_execution, encode_execution
+from airunner.codec.jobs import decode_params, decode_result, encode_result
 from airunner.domain.event import EncodedEvent, EventType
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -11,6 +11,15 @@ if TYPE_CHECKING:
 BUSY_SECONDS = 10
 # Parameters beyond this size live outside the row that every heartbeat and publish rewrites.
 INLINE_PARAMS_BYTES = 4096
+
+_OF_WRITERS: Final = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    # What was deleted is overwritten: parameters may hold secrets.
+    "secure_delete = ON",
+    "wal_autocheckpoint = 4000",
+    "journal_size_limit = 67108864",
+)
 
 
 class SqliteConnection(sqlite3.Connection):
@@ -36,12 +45,10 @@ def connect(path: Path, *, read_only: bool = False) -> SqliteConnection:
         cached_statements=256,
         factory=SqliteConnection,
     )
-    if not read_only:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        # What was deleted is overwritten: parameters may hold secrets.
-        connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA wal_autocheckpoint = 4000")
-        connection.execute("PRAGMA journal_size_limit = 67108864")
-    connection.execute("PRAGMA cache_size = -32768")
+    try:
+        for pragma in (*(() if read_only else _OF_WRITERS), "cache_size = -32768"):
+            connection.execute(f"PRAGMA {pragma}")
+    except BaseException:  # the file is no database, or the disk is full
+        connection.close()
+        raise
     return connection

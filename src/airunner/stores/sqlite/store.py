@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
@@ -17,8 +17,7 @@ import structlog
 
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, Unavailable
 from airunner.stores.base import Capabilities
-from airunner.stores.sqlite import bulk as chunks
-from airunner.stores.sqlite import operations, queries, rows
+from airunner.stores.sqlite import bulk, operations, queries, rows
 from airunner.stores.sqlite.migrations import is_current, migrate
 from airunner.stores.sqlite.schema import connect
 from airunner.stores.sqlite.writer import GroupCommitWriter, Transaction
@@ -67,6 +66,10 @@ class SqliteStore:
     """
 
     capabilities = Capabilities(strict_fifo=True, redelivery_slack_seconds=0, durable=True)
+    payload_links = None
+    dead_letters = None
+    shared = None
+    changes = None
 
     def __init__(self, directory: Path, clock: Clock, *, owner: bool = True) -> None:
         self._directory = directory
@@ -170,7 +173,7 @@ class SqliteStore:
         self, completions: Sequence[Completion], now: int
     ) -> Sequence[Lifecycle | AirunnerError]:
         """End jobs, each with its own outcome."""
-        return await self._write(lambda tx: chunks.complete(tx, completions, now))
+        return await self._write(lambda tx: bulk.complete(tx, completions, now))
 
     async def release_job(self, release: Release, now: int) -> Lifecycle:
         """Give a job back."""
@@ -222,7 +225,7 @@ class SqliteStore:
         return await self._read(queries.list_keys)
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
-        """End a key; tell whether it exists."""
+        """Revoke a key; return whether it exists."""
         return await self._write(
             lambda tx: bool(
                 tx.connection.execute(
@@ -296,12 +299,8 @@ def back_up(directory: Path, target: Path) -> None:
     if target.exists():
         raise FailedPrecondition(f"{target} exists already")
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    connection, copy = connect(source, read_only=True), sqlite3.connect(target)
-    try:
+    with closing(connect(source, read_only=True)) as connection, closing(sqlite3.connect(target)) as copy:
         connection.backup(copy)
-    finally:
-        copy.close()
-        connection.close()
 
 
 def _take_lock(path: Path) -> IO[bytes]:

@@ -1,4 +1,4 @@
-"""One attempt at a Python handler: its words, its result, its errors."""
+"""One attempt at a Python handler: its output, its result, its errors."""
 
 from __future__ import annotations
 
@@ -16,71 +16,67 @@ from airunner.worker.publishing.report import AttemptEnd
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
-    from airunner.handlers.calls import HandlerCall
     from airunner.queues.base import Delivery
-    from airunner.worker.attempt import Attempt, JobOutcome
+    from airunner.worker.attempt import Attempt, AttemptCall, JobOutcome
     from airunner.worker.publishing.report import AttemptReport
 
 _FAILED: Final = 1
 _NOTE_LENGTH: Final = 16_000
 _ERROR_LENGTH: Final = 4_000
-_OUR_FILES: Final = str(Path(__file__).parents[1]) + os.sep
+_AIRUNNER: Final = str(Path(__file__).parents[2]) + os.sep
 
 
 class HandlerAttempt:
-    """Sees one call of a handler through, to the outcome of its attempt.
+    """Waits for one call of a handler, and turns its end into the outcome of its attempt.
 
-    A handler that is told to stop (its job cancelled, timed out or lost, or the worker going down) has the
-    outcome of that, whatever it returns. A thread that does not heed it keeps this waiting, and its slot
+    A handler that is stopped (its job cancelled, timed out or lost, or the worker shutting down) has the
+    outcome of that, whatever it returns. A thread that goes on regardless keeps this waiting, and its slot
     taken. PermanentFailure ends the job, any other error gives it back to be tried again.
     """
 
-    def __init__(
-        self,
-        delivery: Delivery[Attempt],
-        report: AttemptReport,
-        *,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, delivery: Delivery[Attempt], report: AttemptReport, clock: Clock) -> None:
         self._delivery = delivery
         self._report = report
         self._clock = clock
         self._stopped: Stop | None = None
         self._interrupted = False
 
-    async def handle(self, call: HandlerCall) -> JobOutcome:
-        """Take over a call that was begun."""
-        call.taken_over = True
-        self._report.begin(os.getpid(), call.started_at, on_lost=lambda: self._stop(call, Stop.LOST))
-        if not call.settled:
-            # It is not over in a moment, so people shall see that it runs.
-            self._report.open()
+    async def run(self, call: AttemptCall) -> JobOutcome:
+        """Take over a call that was begun, and may be over."""
+        started_at = self._delivery.body.started_at
+        self._report.begin(
+            os.getpid(),
+            started_at,
+            on_lost=lambda: self._stop(call, Stop.LOST),
+            # All of one that is over is reported together; of one that runs, people see that from now on.
+            timestamp=started_at if call.settled else None,
+        )
         call.output.attach(self._report)
         try:
-            verdict = await self._see_through(call, self._delivery.body.job.params.timeout_seconds)
+            end = await self._wait(call, self._delivery.body.job.params.timeout_seconds)
             await call.output.close()
         finally:
             call.output.silence()
-        took = self._clock.now() - call.started_at
-        end = ProcessEnd(pid=os.getpid(), exit_code=verdict.exit_code, run_duration_ms=took)
-        return await self._report.conclude(verdict, end, call.started_at)
+        duration_ms = self._clock.now() - started_at
+        process_end = ProcessEnd(pid=os.getpid(), exit_code=end.exit_code, run_duration_ms=duration_ms)
+        return await self._report.conclude(end, process_end, started_at)
 
-    async def _see_through(self, call: HandlerCall, timeout_seconds: int) -> AttemptEnd:
+    async def _wait(self, call: AttemptCall, timeout_seconds: int) -> AttemptEnd:
         timer = None
         if timeout_seconds:
-            due_at = call.started_at + timeout_seconds * 1000
+            due_at = self._delivery.body.started_at + timeout_seconds * 1000
             timer = self._clock.call_at(due_at, lambda: self._stop(call, Stop.TIMEOUT))
         self._delivery.cancelled.when_set(lambda: self._stop(call, Stop.CANCELLED))
         try:
-            result = await self._ended(call)
+            result = await self._result(call)
         except Exception as error:  # noqa: BLE001  the handler's own; what it means is decided below
-            return self._verdict("", error, timeout_seconds)
+            return self._attempt_end("", error, timeout_seconds)
         finally:
             if timer:
                 timer.cancel()
-        return self._verdict(result, None, timeout_seconds)
+        return self._attempt_end(result, None, timeout_seconds)
 
-    async def _ended(self, call: HandlerCall) -> str:
+    async def _result(self, call: AttemptCall) -> str:
         """Return the result; a first cancellation stops the handler, and waits for it all the same."""
         try:
             return await call.done()
@@ -88,25 +84,25 @@ class HandlerAttempt:
             self._interrupt(call)
             return await call.done()
 
-    def _interrupt(self, call: HandlerCall) -> None:
+    def _interrupt(self, call: AttemptCall) -> None:
         self._interrupted = not self._delivery.cancelled.is_set()
         self._stop(call, Stop.LOST if self._delivery.lost else Stop.CANCELLED)
 
-    def _stop(self, call: HandlerCall, reason: Stop) -> None:
+    def _stop(self, call: AttemptCall, reason: Stop) -> None:
         if not call.settled:
             self._stopped = self._stopped or reason
             call.stop()
 
-    def _verdict(self, result: str, error: Exception | None, timeout_seconds: int) -> AttemptEnd:
+    def _attempt_end(self, result: str, error: Exception | None, timeout_seconds: int) -> AttemptEnd:
         if self._stopped is Stop.LOST:
             self._report.raise_if_lost()
             raise VisibilityLost
         if self._stopped is not None:
-            return self._verdict_of_stop(timeout_seconds)
+            return self._stopped_end(timeout_seconds)
         if error is None:
             return AttemptEnd(outcome=Outcome.SUCCESS, exit_code=0, output_json=result)
-        text = self._report.shown(_summary(error))[:_ERROR_LENGTH]
-        note = self._report.shown(_readable(error))[-_NOTE_LENGTH:]
+        text = self._report.redacted(_summary(error))[:_ERROR_LENGTH]
+        note = self._report.redacted(_details(error))[-_NOTE_LENGTH:]
         return AttemptEnd(
             outcome=Outcome.FAILURE,
             exit_code=_FAILED,
@@ -116,7 +112,7 @@ class HandlerAttempt:
             again=not isinstance(error, PermanentFailure) and self._delivery.body.job.life.tries_left > 0,
         )
 
-    def _verdict_of_stop(self, timeout_seconds: int) -> AttemptEnd:
+    def _stopped_end(self, timeout_seconds: int) -> AttemptEnd:
         if self._stopped is Stop.TIMEOUT:
             outcome, text = Outcome.TIMEOUT, f"timed out after {timeout_seconds} s"
         elif self._interrupted:
@@ -132,12 +128,12 @@ def _summary(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _readable(error: Exception) -> str:
-    """Return what a person wants to see: the verdict in a line, or the traceback from their own code on."""
+def _details(error: Exception) -> str:
+    """Return the text of a permanent failure, or the traceback from the handler's own code on."""
     if isinstance(error, PermanentFailure):
         return _summary(error)
     shown = traceback.TracebackException.from_exception(error)
     shown.stack = traceback.StackSummary.from_list(
-        [frame for frame in shown.stack if not frame.filename.startswith(_OUR_FILES)]
+        [frame for frame in shown.stack if not frame.filename.startswith(_AIRUNNER)]
     )
     return "".join(shown.format()).rstrip("\n")

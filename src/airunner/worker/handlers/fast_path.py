@@ -1,10 +1,13 @@
-"""Small handler jobs, from a chunk of deliveries to their outcomes without a task for each."""
+"""Handler jobs from deliveries to outcomes, many at once, and without a task for those that are quick."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import os
+import threading
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import structlog
@@ -12,117 +15,150 @@ import structlog
 from airunner import telemetry
 from airunner.domain.event import Event, ProcessEnd, ProcessStart
 from airunner.domain.job import JobResult, Outcome
-from airunner.handlers.calls import HandlerCalls
-from airunner.worker.attempt import JobOutcome
-from airunner.worker.runner import log_end
+from airunner.handlers.calls import HandlerCall, HandlerCalls
+from airunner.handlers.context import Context
+from airunner.handlers.loop_callbacks import LoopCallbacks
+from airunner.worker.attempt import JobOutcome, log_end, log_start
+from airunner.worker.handlers.output import JobOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from airunner.domain.clock import Clock
-    from airunner.handlers.calls import HandlerCall
+    from airunner.domain.job import Job
     from airunner.handlers.registry import Handler, Registry
-    from airunner.queues.base import Delivery, Finish
-    from airunner.worker.attempt import Attempt
+    from airunner.queues.base import Delivery, Fail, Finish
+    from airunner.queues.task_runner import TaskRunner
+    from airunner.worker.attempt import Attempt, AttemptCall
 
 _log = structlog.get_logger("airunner.worker")
 
-_Story: TypeAlias = tuple[int, str, str]
-"""When an attempt began, on which worker, and its result as JSON: small jobs mostly have it in common."""
+_Summary: TypeAlias = tuple[int, str, str]
+"""When an attempt started, on which worker, and its result as JSON: small jobs mostly have it in common."""
 
-_MOMENT_MS: Final = 100
+_HAND_OVER_AFTER_MS: Final = 100
 _SHA256_OF_NOTHING: Final = hashlib.sha256().digest()
 
 
 class HandlerFastPath:
-    """Implements Sprint: begins handlers at once, and ends those that succeed in a moment and in silence.
+    """Implements Runner: calls handlers at once, and ends attempts that succeed quickly and without output.
 
-    All that such an attempt tells goes with its completion. Any other one, which speaks, fails or lasts, is
-    handed over to be handled as usual, its call already on the way.
+    All that such an attempt has to report goes with its completion. Any other one, which prints, fails or
+    lasts, is handed over to a task, its call already under way; what has no handler here is a task's from the
+    start.
     """
 
-    def __init__(self, handlers: Registry, clock: Clock, *, threads: int) -> None:
+    def __init__(
+        self, handlers: Registry, tasks: TaskRunner[Attempt, JobOutcome], clock: Clock, *, threads: int
+    ) -> None:
         self._handlers = handlers
+        self._tasks = tasks
         self._clock = clock
         self._threads = threads
         self._pid = os.getpid()
-        self._calls: HandlerCalls | None = None
-        self._finish: Finish[Attempt, JobOutcome] = _nobody
-        self._hand_over: Callable[[Delivery[Attempt]], None] = _nobody
+        self._output_room = threading.Condition()
+        self._callbacks: LoopCallbacks | None = None
+        self._calls: HandlerCalls[AttemptCall] | None = None
+        self._finish: Finish[Attempt, JobOutcome] = _ignore
+        self._fail: Fail[Attempt] = _ignore
 
     def begin(
         self,
         deliveries: Sequence[Delivery[Attempt]],
         finish: Finish[Attempt, JobOutcome],
-        hand_over: Callable[[Delivery[Attempt]], None],
-    ) -> Sequence[Delivery[Attempt]]:
-        """Call the handlers of deliveries; return those that have none here."""
-        self._finish, self._hand_over = finish, hand_over
-        handlers = self._handlers
-        found = [(delivery, handlers.get(delivery.body.job.params.handler)) for delivery in deliveries]
-        wanted = [(delivery, handler) for delivery, handler in found if handler is not None]
-        if wanted:
-            calls = self._start(wanted)
-            self._clock.call_at(self._clock.now() + _MOMENT_MS, lambda: self._hand_over_unsettled(calls))
-        return [delivery for delivery, handler in found if handler is None]
+        fail: Fail[Attempt],
+    ) -> None:
+        """Call the handlers of deliveries, and start a task for each of the others."""
+        self._finish, self._fail = finish, fail
+        get = self._handlers.get
+        found = [(delivery, get(delivery.body.job.params.handler)) for delivery in deliveries]
+        with_handler = [(delivery, handler) for delivery, handler in found if handler is not None]
+        if with_handler:
+            calls = self._call(with_handler)
+            due_at = self._clock.now() + _HAND_OVER_AFTER_MS
+            self._clock.call_at(due_at, lambda: self._hand_over_unsettled(calls))
+        if len(with_handler) < len(found):
+            others = [delivery for delivery, handler in found if handler is None]
+            self._tasks.begin(others, finish, fail)
+
+    def cancel(self, delivery: Delivery[Attempt]) -> None:
+        """Hand a delivery over to a task, which alone can stop its handler, and cancel that."""
+        if delivery.body.call:
+            self._hand_over(delivery)
+        self._tasks.cancel(delivery)
 
     def close(self) -> None:
         """Begin no more handlers."""
         if self._calls:
             self._calls.close()
 
-    def _start(self, wanted: Sequence[tuple[Delivery[Attempt], Handler]]) -> Sequence[HandlerCall]:
-        if self._calls is None:
-            self._calls = HandlerCalls(self._threads, over=self._over)
-        calls = self._calls.begin(wanted, self._clock.now(), on_first_output=self._take_over)
-        audible = _log.is_enabled_for(logging.INFO)
-        for call in calls:
-            attempt = call.delivery.body
-            attempt.call, attempt.begun = call, True
-            if audible:
-                job = attempt.job
-                _log.info("job.start", job_id=job.job_id, attempt=job.attempt, queue=job.queue)
+    def _call(self, wanted: Sequence[tuple[Delivery[Attempt], Handler]]) -> list[AttemptCall]:
+        if self._calls is None or self._callbacks is None:
+            self._callbacks = LoopCallbacks(asyncio.get_running_loop())
+            self._calls = HandlerCalls(
+                threads=self._threads, callbacks=self._callbacks, on_ended=self._on_ended
+            )
+        now, callbacks = self._clock.now(), self._callbacks
+        calls = [self._new_call(delivery, handler, callbacks, now) for delivery, handler in wanted]
+        self._calls.begin(calls)
+        if _log.is_enabled_for(logging.INFO):
+            for delivery, _ in wanted:
+                log_start(delivery.body.job)
         return calls
 
-    def _hand_over_unsettled(self, calls: Sequence[HandlerCall]) -> None:
+    def _new_call(
+        self, delivery: Delivery[Attempt], handler: Handler, callbacks: LoopCallbacks, now: int
+    ) -> AttemptCall:
+        attempt, output = delivery.body, JobOutput(callbacks, self._output_room)
+        output.on_first_output = lambda: self._hand_over(delivery)
+        job = attempt.job
+        # Many handlers take no context, and need none.
+        context = _context(job, output) if handler.arguments.wants_context else None
+        call = HandlerCall(delivery, handler, job.params.payload_json, output=output, context=context)
+        attempt.call, attempt.started_at, attempt.begun = call, now, True
+        return call
+
+    def _hand_over_unsettled(self, calls: Sequence[AttemptCall]) -> None:
         for call in calls:
             if not call.settled:
-                self._take_over(call)
+                self._hand_over(call.key)
 
-    def _take_over(self, call: HandlerCall) -> None:
-        if not call.taken_over:
-            call.taken_over = True
-            self._hand_over(call.delivery)
+    def _hand_over(self, delivery: Delivery[Attempt]) -> None:
+        if not delivery.body.passed_on:
+            delivery.body.passed_on = True
+            self._tasks.begin((delivery,), self._finish, self._fail)
 
-    def _over(self, calls: Sequence[HandlerCall]) -> None:
-        quiet: dict[_Story, list[Delivery[Attempt]]] = {}
+    def _on_ended(self, calls: Sequence[AttemptCall]) -> None:
+        silent: dict[_Summary, list[Delivery[Attempt]]] = {}
         for call in calls:
-            if call.taken_over:
+            delivery = call.key
+            attempt = delivery.body
+            if attempt.passed_on:
                 continue
             if call.failed or not call.output.silent:
-                self._take_over(call)
+                self._hand_over(delivery)
                 continue
-            call.taken_over = True
-            story = (call.started_at, call.delivery.body.job.life.worker_id, call.result)
-            quiet.setdefault(story, []).append(call.delivery)
+            attempt.passed_on = True
+            summary = (attempt.started_at, attempt.job.life.worker_id, call.result)
+            silent.setdefault(summary, []).append(delivery)
         now = self._clock.now()
-        for story, deliveries in quiet.items():
-            self._end(deliveries, story, now)
+        for summary, deliveries in silent.items():
+            self._succeed(deliveries, summary, now)
 
-    def _end(self, deliveries: Sequence[Delivery[Attempt]], story: _Story, now: int) -> None:
-        """End attempts that have all that they tell in common."""
-        outcome = self._outcome(story, now)
-        took = outcome.result.completed_at - outcome.result.started_at
+    def _succeed(self, deliveries: Sequence[Delivery[Attempt]], summary: _Summary, now: int) -> None:
+        """End attempts that have their whole report in common."""
+        outcome = self._outcome(summary, now)
+        duration_ms = outcome.result.completed_at - outcome.result.started_at
         telemetry.attempts_ended.add(len(deliveries), "success")
-        telemetry.attempt_time.record(took / 1000, len(deliveries))
+        telemetry.attempt_time.record(duration_ms / 1000, len(deliveries))
         if _log.is_enabled_for(logging.INFO):
             for delivery in deliveries:
                 log_end(delivery.body.job, outcome.result)
         self._finish([(delivery, outcome) for delivery in deliveries])
 
-    def _outcome(self, story: _Story, now: int) -> JobOutcome:
-        """Return the outcome of an attempt that said nothing."""
-        started_at, worker_id, output_json = story
+    def _outcome(self, summary: _Summary, now: int) -> JobOutcome:
+        """Return the outcome of an attempt without output."""
+        started_at, worker_id, output_json = summary
         start = ProcessStart(pid=self._pid, started_at=started_at, worker_id=worker_id)
         end = ProcessEnd(
             pid=self._pid,
@@ -148,5 +184,18 @@ class HandlerFastPath:
         return JobOutcome(result=result, events=events)
 
 
-def _nobody(_: object) -> None:
-    """Stands in for the consumer until it begins something."""
+def _context(job: Job, output: JobOutput) -> Context:
+    return Context(
+        job_id=job.job_id,
+        queue=job.queue,
+        attempt=job.attempt,
+        # Read-only: jobs with equal parameters may share theirs.
+        environment=MappingProxyType(job.params.environment),
+        metadata=MappingProxyType(job.params.metadata),
+        owner=job.params.owner,
+        output=output,
+    )
+
+
+def _ignore(*_: object) -> None:
+    """Stands in for the consumer's functions until it begins something."""

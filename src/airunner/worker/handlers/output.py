@@ -1,4 +1,4 @@
-"""The words of one handler, from whatever thread, into the events of its job."""
+"""The output of one handler, from whatever thread, into the events of its job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airunner.handlers.loop_callbacks import LoopCallbacks
     from airunner.worker.publishing.report import AttemptReport
 
-# What may wait between a handler and its job's publisher before the one who writes has to wait.
+# What may wait between a handler and its job's publisher before `write` blocks.
 _WAITING_BYTES: Final = 1024 * 1024
 
 _Lines: TypeAlias = tuple[list[bytes], bool]
@@ -24,23 +24,23 @@ _Lines: TypeAlias = tuple[list[bytes], bool]
 
 
 class JobOutput:
-    """Implements Voice. The order of all that is said, on both streams, is kept.
+    """Implements OutputSink. The order of all output, on both streams, is kept.
 
-    Words wait until somebody attaches the report that they are for; `unheard` is called when there are any.
-    Who writes faster than the server takes is held up in `write`. Once closed, words are dropped: a late
+    Output waits until a report is attached; `on_first_output` is called when there is some and no report.
+    `write` blocks a handler that writes faster than the server takes. Once closed, output is dropped: a late
     thread of a handler that is over has no job any more.
     """
 
     __slots__ = (
-        *("_bytes", "_callbacks", "_clearing", "_closed", "_posted", "_progress"),
-        *("_pending", "_report", "_room", "_splitters", "on_first_output"),
+        *("_bytes", "_callbacks", "_closed", "_pending", "_posted", "_progress"),
+        *("_report", "_room", "_splitters", "_waiting", "on_first_output"),
     )
 
     def __init__(self, callbacks: LoopCallbacks, room: threading.Condition) -> None:
         self.on_first_output: Callable[[], None] | None = None
         self._report: AttemptReport | None = None
         self._callbacks = callbacks
-        # One for all: most handlers say little, and a lock of its own costs more than it saves.
+        # One for all: most handlers print little, and a lock of its own costs more than it saves.
         self._room = room
         self._splitters: dict[bool, LineSplitter] = {}
         self._pending: list[_Lines] = []
@@ -48,15 +48,15 @@ class JobOutput:
         self._bytes = 0
         self._posted = False
         self._closed = False
-        self._clearing: asyncio.Task[None] | None = None
+        self._waiting: asyncio.Task[None] | None = None
 
     @property
     def silent(self) -> bool:
-        """Whether nothing was ever said, finished or not."""
+        """Whether nothing was ever written or reported, finished lines or not."""
         return not (self._splitters or self._progress or self._pending)
 
     def attach(self, report: AttemptReport) -> None:
-        """Pass on to a report what was said, and what is said from now on. On the loop of the attempt."""
+        """Pass output to a report, both what waits and what comes from now on. On the loop of the attempt."""
         self._report = report
         self._pass_on()
 
@@ -66,32 +66,34 @@ class JobOutput:
             splitter = self._splitters.get(is_stderr)
             if splitter is None:
                 splitter = self._splitters[is_stderr] = LineSplitter()
-            self._say(splitter.feed(text.encode("utf-8", "backslashreplace")), is_stderr)
+            self._append(splitter.feed(text.encode("utf-8", "backslashreplace")), is_stderr)
             self._room.wait_for(lambda: self._closed or self._bytes <= _WAITING_BYTES)
 
     def flush(self) -> None:
         """Show the unfinished lines too."""
         with self._room:
-            self._say_the_rest()
+            for is_stderr, splitter in self._splitters.items():
+                if rest := splitter.flush():
+                    self._append([rest], is_stderr)
 
     def progress(self, done: int, total: int, message: str) -> None:
-        """Say how far the handler has come."""
+        """Take how far the handler has come."""
         with self._room:
             self._progress = Progress(done=done, total=total, message=message)
             self._post()
 
     async def close(self) -> None:
-        """Pass on the last words, and take no more. On the loop of the attempt."""
+        """Pass on what waits, unfinished lines too, and take no more. On the loop of the attempt."""
         if self._splitters:
             self.flush()
-        while self._pending or self._clearing or self._progress:
-            if self._clearing:
-                await asyncio.wait({self._clearing})
+        while self._pending or self._waiting or self._progress:
+            if self._waiting:
+                await asyncio.wait({self._waiting})
             self._pass_on()
         self.silence()
 
     def silence(self) -> None:
-        """Take no more words, and let go of whoever waits to be heard."""
+        """Take no more output, drop what waits, and release a blocked `write`. Idempotent."""
         if self._closed:
             return
         with self._room:
@@ -99,12 +101,7 @@ class JobOutput:
             self._pending, self._progress, self._bytes = [], None, 0
             self._room.notify_all()
 
-    def _say_the_rest(self) -> None:
-        for is_stderr, splitter in self._splitters.items():
-            if rest := splitter.flush():
-                self._say([rest], is_stderr)
-
-    def _say(self, lines: list[bytes], is_stderr: bool) -> None:
+    def _append(self, lines: list[bytes], is_stderr: bool) -> None:
         if lines and not self._closed:
             self._pending.append((lines, is_stderr))
             self._bytes += sum(map(len, lines))
@@ -116,8 +113,8 @@ class JobOutput:
             self._callbacks.post(self._pass_on)
 
     def _pass_on(self) -> None:
-        """Give the report what was said, until it wants us to wait. On the loop of the attempt."""
-        if self._clearing:
+        """Give the report what waits, until it has no room. On the loop of the attempt."""
+        if self._waiting:
             return
         if self._report is None:
             if self.on_first_output:
@@ -128,35 +125,35 @@ class JobOutput:
             progress, self._progress = self._progress, None
             self._posted = False
         try:
-            self._tell(self._report, pending, progress)
+            self._report_all(self._report, pending, progress)
         except VisibilityLost:
             self.silence()
 
-    def _tell(self, report: AttemptReport, pending: list[_Lines], progress: Progress | None) -> None:
+    def _report_all(self, report: AttemptReport, pending: list[_Lines], progress: Progress | None) -> None:
         for count, (lines, is_stderr) in enumerate(pending, start=1):
             room = report.output(lines, is_stderr)
-            told = sum(map(len, lines))
+            size = sum(map(len, lines))
             if room is not None:
                 with self._room:
                     self._pending[:0] = pending[count:]
                     self._progress = self._progress or progress
-                self._clearing = asyncio.ensure_future(self._clear(room, told))
+                self._waiting = asyncio.ensure_future(self._wait_for(room, size))
                 return
-            self._make_room(told)
+            self._make_room(size)
         if progress:
             report.add(progress)
 
-    async def _clear(self, room: Awaitable[None], told: int) -> None:
+    async def _wait_for(self, room: Awaitable[None], size: int) -> None:
         try:
             await room
         except VisibilityLost:
             self.silence()
         finally:
-            self._clearing = None
-        self._make_room(told)
+            self._waiting = None
+        self._make_room(size)
         self._pass_on()
 
-    def _make_room(self, told: int) -> None:
+    def _make_room(self, size: int) -> None:
         with self._room:
-            self._bytes = max(0, self._bytes - told)
+            self._bytes = max(0, self._bytes - size)
             self._room.notify_all()

@@ -1,9 +1,9 @@
-"""Getting a job's repository with git, in a way that no address, branch or commit can turn into another.
+"""Checking out a job's repository with git, safe against any address, branch or commit.
 
-git runs as a process of the attempt, in the attempt's fresh folder: its progress is output of the attempt,
-and whatever ends the attempt ends it. It sees the job's environment, but neither prompts nor runs hooks or
-filters, reads no configuration of the machine's or the user's (unless GIT_CONFIG_GLOBAL names a file), and
-speaks only the protocol of the address. Credentials reach it in its environment, never in its arguments, and
+git runs as a process of the attempt, in the attempt's new folder: its progress is output of the attempt, and
+whatever ends the attempt ends it. It sees the job's environment, but neither prompts nor runs hooks or
+filters, reads no configuration of the machine or the user (unless GIT_CONFIG_GLOBAL names a file), and uses
+only the protocol of the address. Credentials reach it in its environment, never in its arguments, and
 are not left in the checkout. Submodules are not fetched.
 """
 
@@ -77,7 +77,7 @@ class CheckoutRules:
 
 
 def checkout_refusal(params: JobParams, environment: Mapping[str, str], rules: CheckoutRules) -> str:
-    """Return why a repository cannot be checked out on this worker; empty if nothing speaks against it."""
+    """Return why a repository cannot be checked out on this worker; empty if it can."""
     try:
         params.validate()
         repository = parse_repository(params.repository_url)
@@ -96,7 +96,7 @@ def repository_secrets(params: JobParams) -> frozenset[bytes]:
         return frozenset()
     try:
         secrets = parse_repository(params.repository_url).secrets
-    except InvalidArgument:  # it is refused anyway, in words that do not repeat it
+    except InvalidArgument:  # it is refused anyway, by a text that does not repeat it
         return frozenset()
     encoded = (secret.encode() for secret in secrets)
     return frozenset(secret for secret in encoded if len(secret) >= MIN_SECRET_BYTES)
@@ -130,14 +130,14 @@ def _reference(branch: str) -> str:
 
 
 def _environment(given: Mapping[str, str], repository: Repository) -> dict[str, str]:
-    """Return the environment of git: the job's, as far as it may have a say, and ours."""
+    """Return the environment of git: ours, and the job's as far as it cannot mislead git."""
     kept = {name: value for name, value in given.items() if name not in _MISLEADING}
     defaults = {
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "GIT_SSH_COMMAND": "ssh -o BatchMode=yes",
         "GIT_ASKPASS": "",
     }
-    own = {
+    fixed = {
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_ALLOW_PROTOCOL": repository.scheme.value,
@@ -145,9 +145,9 @@ def _environment(given: Mapping[str, str], repository: Repository) -> dict[str, 
     entries = list(_CONFIGURATION)
     if repository.userinfo:
         entries.append((f"credential.{_origin(repository.url)}.helper", _CREDENTIAL_HELPER))
-        own |= {_USER_VARIABLE: repository.username, _PASSWORD_VARIABLE: repository.password}
+        fixed |= {_USER_VARIABLE: repository.username, _PASSWORD_VARIABLE: repository.password}
     # What the job itself configures comes last: it may bring a credential helper of its own.
-    return {**defaults, **kept, **own, **_configuration([*entries, *_configured(given)])}
+    return {**defaults, **kept, **fixed, **_configuration([*entries, *_configured(given)])}
 
 
 def _configuration(entries: list[tuple[str, str]]) -> dict[str, str]:

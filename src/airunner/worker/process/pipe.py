@@ -1,4 +1,4 @@
-"""Reading what a process writes, without blocking and without running ahead of who consumes it."""
+"""Reading the output of a process, without blocking and without running ahead of its consumer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OutputPipe:
         self._rouse()
 
     def has_writer(self) -> bool:
-        """Tell whether a process holds the other end, read to the end or not."""
+        """Return whether a process holds the other end, be it read to the end or not."""
         poll = select.poll()
         poll.register(self._descriptor, 0)
         return not any(event & select.POLLHUP for _, event in poll.poll(0))
@@ -60,7 +60,7 @@ class OutputPipe:
         except BlockingIOError:
             return None if self._allowance is None else b""
         except OSError as error:
-            if error.errno != errno.EIO:  # a terminal's way to say that nobody has it open any more
+            if error.errno != errno.EIO:  # how a terminal reports that nobody has it open any more
                 raise
             chunk = b""
         if self._allowance is not None:

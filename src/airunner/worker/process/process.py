@@ -10,13 +10,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from airunner.domain.lines import LineSplitter
-from airunner.worker.process.spawn import Child, CouldNotStart, ProcessSpec, spawn
+from airunner.worker.process.spawn import CANNOT_START, Child, CouldNotStart, ProcessSpec, spawn
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock, Timer
     from airunner.worker.process.pipe import OutputPipe
 
-__all__ = ["CouldNotStart", "OnOutput", "Process", "ProcessExit", "ProcessSpec", "Stop"]
+__all__ = ["CANNOT_START", "CouldNotStart", "OnOutput", "Process", "ProcessExit", "ProcessSpec", "Stop"]
 
 UNFINISHED_LINE_MS: Final = 100
 """How long the start of a line waits for the rest: prompts and progress bars shall be seen."""

@@ -1,7 +1,7 @@
 """Starting one operating system process and holding on to it, on Linux and on any event loop.
 
 Pipes and the exit are watched as plain descriptors of the loop, so neither a child watcher nor SIGCHLD is
-involved, and stock asyncio and uvloop behave alike.
+involved, and stock asyncio and uvloop behave the same.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import errno
 import marshal
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airunner.domain.clock import Clock
+
+CANNOT_START: Final = 126
+"""The exit code for a command that exists, but does not start."""
+COMMAND_NOT_FOUND: Final = 127
 
 TERMINAL_ROWS: Final = 24
 TERMINAL_COLUMNS: Final = 80
@@ -53,7 +58,12 @@ class ProcessSpec:
 
 
 class CouldNotStart(Exception):
-    """The command never began; the text says why, for the one who wrote the job."""
+    """The command never began; the text tells the author of the job why."""
+
+    def __init__(self, text: str, spec: ProcessSpec) -> None:
+        super().__init__(text)
+        self.exit_code = CANNOT_START if _exists(spec) else COMMAND_NOT_FOUND
+        """What a shell would exit with."""
 
 
 class Child:
@@ -70,7 +80,7 @@ class Child:
         self._popen = popen
 
     def has_exited(self) -> bool:
-        """Tell whether the leader has exited, noticed by the event loop or not."""
+        """Return whether the leader has exited, noticed by the event loop or not."""
         if self._popen.returncode is not None:
             return True
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -104,26 +114,27 @@ async def spawn(spec: ProcessSpec, clock: Clock) -> Child:
         try:
             popen, outputs, report = _launch(spec, clock, unless_started, always)
         except OSError as error:
-            raise CouldNotStart(f"cannot start a process: {error.strerror}") from None
+            raise CouldNotStart(f"cannot start a process: {error.strerror}", spec) from None
         unless_started.callback(popen.wait)
         unless_started.callback(popen.kill)
         outcome = await _read_to_end(report)
         if outcome != _STARTED:
-            raise CouldNotStart(_explain(spec, outcome))
+            raise CouldNotStart(_explain(spec, outcome), spec)
         unless_started.pop_all()
         return Child(popen, outputs)
 
 
 def _refuse_impossible(spec: ProcessSpec) -> None:
     if not spec.command:
-        raise CouldNotStart("no command given")
+        raise CouldNotStart("no command given", spec)
     if any("\0" in text for text in (spec.command, *spec.args, spec.working_directory or "")):
-        raise CouldNotStart("the command, its arguments or its working directory contain a NUL character")
+        text = "the command, its arguments or its working directory contain a NUL character"
+        raise CouldNotStart(text, spec)
     for name, setting in spec.environment.items():
         if not name or "=" in name or "\0" in name or "\0" in setting:
-            raise CouldNotStart(f"not a possible environment variable: {name!r}")
+            raise CouldNotStart(f"not a possible environment variable: {name!r}", spec)
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-        raise CouldNotStart("the worker ignores SIGCHLD: the exit code would be lost")
+        raise CouldNotStart("the worker ignores SIGCHLD: the exit code would be lost", spec)
 
 
 def _launch(
@@ -151,7 +162,7 @@ def _launch(
             stdin = subprocess.DEVNULL
             err_read, err_write = ends(os.pipe(), unless_started)
             outputs.append(OutputPipe(err_read, is_stderr=True, clock=clock))
-        popen = subprocess.Popen(  # noqa: S603 - starting what the job says is the purpose
+        popen = subprocess.Popen(  # noqa: S603 - starting the command of a job is the purpose
             (sys.executable, "-I", "-S", _LAUNCHER, str(order), str(report_write), str(os.getpid())),
             stdin=stdin,
             stdout=out_write,
@@ -194,6 +205,12 @@ async def _read_to_end(report: OutputPipe) -> str:
     return text.decode()
 
 
+def _exists(spec: ProcessSpec) -> bool:
+    if "/" in spec.command:
+        return Path(spec.working_directory or "", spec.command).exists()
+    return shutil.which(spec.command, mode=0, path=spec.environment.get("PATH", "")) is not None
+
+
 def _explain(spec: ProcessSpec, outcome: str) -> str:
     stage, _, number = outcome.partition(":")
     reason = int(number or 0)
@@ -225,7 +242,7 @@ def _watch_exit(pid: int) -> asyncio.Future[None]:
         notice()
 
     def notice_by_thread() -> None:
-        # Reaped or with its loop closed meanwhile, there is nothing left to tell.
+        # Reaped meanwhile, or its loop closed: nobody waits for it.
         with contextlib.suppress(ChildProcessError, RuntimeError):
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
             loop.call_soon_threadsafe(notice)

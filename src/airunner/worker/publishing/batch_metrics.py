@@ -1,4 +1,4 @@
-"""What is counted and logged of the batches of one attempt: a call for each flush, never for each line."""
+"""Counting and logging the batches of one attempt: a call for each flush, never for each line."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _log = structlog.get_logger("airunner.worker")
 
 
 class BatchMetrics:
-    """Takes note of each flush of an attempt, and of the configuration that leads to it."""
+    """Counts and logs each flush of an attempt, and logs its batching configuration."""
 
-    # The one that was logged last. Most jobs have the same: it is worth a line when it changes.
+    # The last one that was logged. Most jobs have the same: it is logged at info level when it changes.
     _last_config: BatchingConfig | None = None
 
     def __init__(self, job: Job) -> None:
         self._job_id = job.job_id
-        self._note_config(job.execution.batching)
+        self._log_config(job.execution.batching)
 
     def flushed(self, flush: Flush, now: int) -> None:
-        """Count a flush, and log it and its batches if anybody wants to know."""
+        """Count a flush; at debug level, log it and its batches."""
         first, last = flush.events[0], flush.events[-1]
         latency_ms = now - first.timestamp
         telemetry.batch_size.record(last.last_sequence - first.sequence + 1)
@@ -55,7 +55,7 @@ class BatchMetrics:
             last_sequence=last.last_sequence,
         )
 
-    def _note_config(self, config: BatchingConfig) -> None:
+    def _log_config(self, config: BatchingConfig) -> None:
         level = logging.DEBUG if config == BatchMetrics._last_config else logging.INFO
         BatchMetrics._last_config = config
         if not _log.is_enabled_for(level):

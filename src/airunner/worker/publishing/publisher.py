@@ -1,4 +1,4 @@
-"""The thin asynchronous shell around the Batcher: a timer, a bounded store of events, and retries."""
+"""Publishing the events of one attempt: its Batcher with a timer, a bounded store of events, and retries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from airunner import telemetry
-from airunner.domain.clock import wait_until
+from airunner.domain.background import WakeUp
+from airunner.domain.batching import Batcher
 from airunner.domain.errors import (
     AirunnerError,
     InvalidArgument,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from airunner.domain.answers import Published
-    from airunner.domain.batching import Batcher, Flush
+    from airunner.domain.batching import Flush
     from airunner.domain.clock import Clock, Timer
     from airunner.domain.event import Event, EventData
     from airunner.services.api import EventsApi
@@ -36,29 +37,31 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("airunner.worker")
 
 CALL_BYTES: Final = 1024 * 1024
-"""What one call carries at most, but for a single event that is larger."""
+"""The maximum that one call carries, but for a single event that is larger."""
 
-_PATIENCE_MS: Final = 1000
+_SPILL_AFTER_MS: Final = 1000
 
 
 class Publisher:
-    """Publishes the events of one attempt, in order, each until the server acknowledged it.
+    """Batches the events of one attempt and publishes them in order, each until the server acknowledged it.
 
-    While a call is on its way the next events gather and go together in the next one. An unreachable server
-    is asked again for as long as it takes; one that answers NOT_FOUND ends the attempt: from then on every
+    No event is published before its batch is due: the events of an attempt that is over by then are all
+    returned by `finish`, to be reported with its end in one call.
+
+    While a call is on its way the next events gather and go together in the next one. A call to an
+    unreachable server is repeated for as long as it takes; NOT_FOUND ends the attempt: from then on every
     call raises VisibilityLost, and `lost` is done.
 
-    With memory full the producer has to wait; when the server has then taken nothing for a second, what
-    comes goes to the spool, if there is one, until that has been read up again. So a job whose server is
+    With memory full the producer has to wait; when the server has then taken nothing for a second, further
+    events go to the spool, if there is one, until that has been read up again. So a job whose server is
     there never touches the disk, and one whose server is away has to wait only when the spool is full too.
 
-    `finish` gives the end of it, and `abandon` closes it in any case.
+    Call `abandon` in any case, after `finish` or instead of it.
     """
 
     def __init__(
         self,
         attempt: Attempt,
-        batcher: Batcher,
         *,
         events: EventsApi,
         clock: Clock,
@@ -68,12 +71,12 @@ class Publisher:
         spool: Spool | None = None,
     ) -> None:
         self._attempt = attempt
-        self._batcher = batcher
+        self._batcher = batcher = Batcher(attempt.job.execution.batching)
         self._events = events
         self._clock = clock
         self._on_cancel = on_cancel
         self._policy = policy or RetryPolicy()
-        self._notes = BatchMetrics(attempt.job)
+        self._metrics = BatchMetrics(attempt.job)
         self._next_stored = 1
         self._stop_gauge = telemetry.events_buffered.follow(lambda: batcher.next_sequence - self._next_stored)
         self._waiting = UnpublishedEvents(spool, memory_bytes=waiting_bytes)
@@ -82,25 +85,40 @@ class Publisher:
         self._sender: asyncio.Task[None] | None = None
         self._closing = False
         self._singly = False
-        self._room: asyncio.Future[None] | None = None
+        self._room = WakeUp(clock)
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when nothing of this attempt will be accepted any more, or publishing broke down."""
         batcher.watched = attempt.watched
         attempt.on_watched = self._apply_watched
 
-    def add(self, data: EventData) -> None:
-        """Take an event that is not output."""
-        self._raise_if_lost()
-        self._take(self._batcher.add(data, self._clock.now()))
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last event that was added; 0 if there is none."""
+        return self._batcher.next_sequence - 1
+
+    @property
+    def output_sha256(self) -> bytes:
+        """The digest of all output that was added."""
+        return self._batcher.output_sha256
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is on its way to the server, or waits for it: then `finish` does not wait."""
+        return not self._sender and not self._waiting
+
+    def add(self, data: EventData, timestamp: int | None = None) -> None:
+        """Add an event that is not output; without a timestamp it happens now."""
+        self.raise_if_lost()
+        self._take(self._batcher.add(data, self._clock.now() if timestamp is None else timestamp))
 
     def add_output(self, lines: Sequence[bytes], stream: StreamType) -> Awaitable[None] | None:
-        """Take output; with too much waiting for the server, return what to await before bringing more."""
-        self._raise_if_lost()
+        """Add output; with too much waiting for the server, return what to await before adding more."""
+        self.raise_if_lost()
         self._take(self._batcher.add_output(lines, stream, self._clock.now()))
         return self._until_room() if self._waiting.full else None
 
     async def finish(self, last: Sequence[EventData] = ()) -> list[Event]:
-        """Take the last events and return those that are still to be reported with the attempt's end.
+        """Add the last events and return those that are still to be reported with the attempt's end.
 
         What does not fit into one call is published before, so that a small job needs no call of its own.
         """
@@ -113,12 +131,17 @@ class Publisher:
             self._send()
             if self._sender:
                 await asyncio.wait({self._sender})
-            self._raise_if_lost()
-        self._raise_if_lost()
+            self.raise_if_lost()
+        self.raise_if_lost()
         return self._waiting.all()
 
+    def raise_if_lost(self) -> None:
+        """Raise the error that publishing ended with, if it ended."""
+        if self.lost.done():
+            self.lost.result()
+
     async def abandon(self) -> None:
-        """Publish nothing more, and leave nothing on disk. Harmless after `finish`."""
+        """Publish nothing more, and leave nothing on disk. Idempotent, and harmless after `finish`."""
         self._closing = True
         self._disarm()
         self._stop_gauge()
@@ -133,13 +156,13 @@ class Publisher:
         for flush in flushes:
             for event in flush.events:
                 self._waiting.append(event)
-            self._notes.flushed(flush, self._clock.now())
+            self._metrics.flushed(flush, self._clock.now())
         if not self._closing:
             self._arm()
             self._send()
 
     def _arm(self) -> None:
-        """See to it that the Batcher is asked when it has something to say; too early does no harm."""
+        """Set the timer for when the Batcher has something to flush; too early does no harm."""
         due_at = self._batcher.due_at
         if due_at is None or (self._timer and self._timer_at <= due_at):
             return
@@ -158,7 +181,7 @@ class Publisher:
 
     def _apply_watched(self) -> None:
         self._batcher.watched = self._attempt.watched
-        # No output is added: the Batcher only sees anew how long what it holds may wait.
+        # No output is added: the Batcher only decides anew how long what it holds may wait.
         self._take(self._batcher.add_output((), StreamType.STDOUT, self._clock.now()))
 
     def _send(self) -> None:
@@ -172,10 +195,10 @@ class Publisher:
         error = None if sender.cancelled() else sender.exception()
         if error and not self.lost.done():
             self.lost.set_exception(error)
-            self.lost.exception()  # it is also raised from the next call; nobody has to look here
+            self.lost.exception()  # it is also raised by the next call; nobody has to read it here
         if not self._closing:
             self._send()
-        self._make_room()
+        self._room.notify()
 
     async def _publish_waiting(self) -> None:
         failures = 0
@@ -206,17 +229,17 @@ class Publisher:
         self._singly = False
         self._next_stored = answer.next_sequence
         self._waiting.drop_before(answer.next_sequence)
-        self._make_room()
+        self._room.notify()
         if answer.cancel_requested:
             self._on_cancel()
         self._attempt.set_watched(answer.watched)
 
     def _resume(self, expected: int) -> bool:
-        """Go on where the server is; False if that is where we are.
+        """Go on with the sequence that the server expects; return whether that is another than ours.
 
-        What it lacks and we no longer have is lost, and is said to be.
+        What it lacks and we no longer have is lost, and a Gap says so.
         """
-        was_first = self._waiting.head(0)[0].sequence
+        before = self._waiting.head(0)[0].sequence
         self._waiting.drop_before(expected)
         first = self._waiting.head(0)
         if first and first[0].sequence > expected:
@@ -226,7 +249,7 @@ class Publisher:
             )
             reason = "the server no longer has these events"
             self._waiting.prepend(gap_event(expected, last, first[0].timestamp, reason))
-        return was_first != expected
+        return before != expected
 
     def _give_up(self, event: Event, error: AirunnerError) -> None:
         """Replace an event that the server will never take, so that the job can end."""
@@ -245,17 +268,6 @@ class Publisher:
 
     async def _until_room(self) -> None:
         while self._waiting.full and not self.lost.done():
-            if self._room is None:
-                self._room = asyncio.get_running_loop().create_future()
-            if not await wait_until(self._clock, self._clock.now() + _PATIENCE_MS, self._room):
+            if not await self._room.wait(self._clock.now() + _SPILL_AFTER_MS):
                 self._waiting.spill()
-        self._raise_if_lost()
-
-    def _make_room(self) -> None:
-        room, self._room = self._room, None
-        if room and not room.done():
-            room.set_result(None)
-
-    def _raise_if_lost(self) -> None:
-        if self.lost.done():
-            self.lost.result()
+        self.raise_if_lost()

@@ -30,7 +30,7 @@ _MAX_BLOCKS: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """Events that were written together. It knows what must be read, be the file damaged or not."""
+    """Events that were written together, and what has to be read back even if the file is damaged."""
 
     offset: int
     length: int
@@ -39,16 +39,16 @@ class _Block:
     first_sequence: int
     last_sequence: int
     timestamp: int
-    """That of the last event, and so none that comes before it."""
+    """That of the last event, so that no Gap runs backwards."""
 
 
 class Spool:
     """Events that do not fit into memory: first in, first out, a block at a time.
 
-    The file is made with the first block and removed with the last; the place of blocks that were read is
+    The file is made with the first block and removed with the last; the space of blocks that were read is
     used again, so it never grows beyond its limit. Nothing is synced to the disk: the spool outlasts the
     server's absence, not its worker. The attempt of a worker that died is begun again under another number,
-    so what it left is evidence only.
+    so a file that it left is only reported.
     """
 
     def __init__(
@@ -63,14 +63,13 @@ class Spool:
         self._wire_bytes = 0
         self._file: int | None = None
         self._logged: set[str] = set()
-        self._log = _log.bind(job_id=job_id, attempt=attempt)
 
     def __len__(self) -> int:
         """Return how many events there are; a batch is one."""
         return self._events
 
     def __bool__(self) -> bool:
-        """Tell whether there are any."""
+        """Return whether there are any."""
         return bool(self._blocks)
 
     @property
@@ -106,7 +105,7 @@ class Spool:
         return True
 
     def read(self) -> list[Event]:
-        """Take the first block out; what cannot be read any more is a Gap."""
+        """Take the first block out; a Gap takes the place of what cannot be read any more."""
         block = self._forget_first()
         content = self._read_at(block.offset, block.length)
         events = self._whole(block, map(decode_event, read_records(io.BytesIO(content))))
@@ -187,6 +186,12 @@ class Spool:
     def _lost(self, first: int, last: int, timestamp: int) -> Event:
         self._log.error("events.lost", first_sequence=first, last_sequence=last)
         return gap_event(first, last, timestamp, "the worker's spool was damaged")
+
+    @property
+    def _log(self) -> structlog.typing.FilteringBoundLogger:
+        # Bound when it is needed: most attempts never use their spool.
+        logger: structlog.typing.FilteringBoundLogger = _log.bind(job_id=self._job_id, attempt=self._attempt)
+        return logger
 
     def _warn_once(self, name: str, **details: object) -> None:
         if name not in self._logged:

@@ -1,4 +1,4 @@
-"""The folder of spool files: who may use it, which file is in use, and what dead workers left there."""
+"""The folder of spool files: permissions, locks, and what dead workers left there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """What the file of a worker that is gone held, as far as it can be read; part of it may be published."""
+    """The readable content of a file whose worker is gone; part of it may be published."""
 
     job_id: str
     attempt: int
@@ -37,7 +37,7 @@ class SpoolFolder:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        """Without a path it is a folder of this user's below the system's place for temporary files."""
+        """Use a folder; without a path, one of this user's below the system's folder for temporary files."""
         self.path = path or Path(tempfile.gettempdir()) / f"airunner-spool-{os.getuid()}"
 
     def create(self, job_id: str, attempt: int) -> int:

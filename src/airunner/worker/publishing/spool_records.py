@@ -1,4 +1,4 @@
-"""Events as records of a file: packed as on the wire, each with its length, its place and a checksum."""
+"""Events as records of a file: packed as on the wire, each with its length, its sequences and a checksum."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Length of the payload and checksum of all that follows; first and last sequence, type and timestamp.
 _FRAME: Final = struct.Struct(">II")
-_PLACE: Final = struct.Struct(">QQHq")
+_HEADER: Final = struct.Struct(">QQHq")
 
 # More than any event has: a greater length is damage.
 _MAX_PAYLOAD_BYTES: Final = 64 * 1024 * 1024
@@ -23,20 +23,20 @@ _MAX_PAYLOAD_BYTES: Final = 64 * 1024 * 1024
 def record_of(event: Event) -> bytes:
     """Return an event as a record; a batch is one."""
     payload = event_to_packed_pb(event).SerializeToString()
-    header = _PLACE.pack(event.sequence, event.last_sequence, event.event_type, event.timestamp)
+    header = _HEADER.pack(event.sequence, event.last_sequence, event.event_type, event.timestamp)
     return _FRAME.pack(len(payload), _checksum(header, payload)) + header + payload
 
 
 def read_records(file: IO[bytes]) -> Iterator[EncodedEvent]:
     """Yield the records that are as they were written; what is damaged is passed over.
 
-    A damaged length hides the records after it too: who knows what should be there must look what is missing.
+    A damaged length hides the records after it too: the caller has to find out what is missing.
     """
     while len(frame := file.read(_FRAME.size)) == _FRAME.size:
         length, checksum = _FRAME.unpack(frame)
         if length > _MAX_PAYLOAD_BYTES:
             return
-        header, payload = file.read(_PLACE.size), file.read(length)
+        header, payload = file.read(_HEADER.size), file.read(length)
         if len(payload) == length and _checksum(header, payload) == checksum:
             yield _encoded(header, payload)
 
@@ -46,7 +46,7 @@ def _checksum(header: bytes, payload: bytes) -> int:
 
 
 def _encoded(header: bytes, payload: bytes) -> EncodedEvent:
-    first, last, kind, timestamp = _PLACE.unpack(header)
+    first, last, kind, timestamp = _HEADER.unpack(header)
     return EncodedEvent(
         first_sequence=first,
         last_sequence=last,

@@ -1,4 +1,4 @@
-"""The events of one attempt that the server has not acknowledged yet: the one place where they are kept."""
+"""The events of one attempt that the server has not acknowledged yet, in memory and in the spool."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class UnpublishedEvents:
         return len(self._first.events) + len(self._gathered.events) + (len(self._spool) if self._spool else 0)
 
     def __bool__(self) -> bool:
-        """Tell whether there are any."""
+        """Return whether there are any."""
         return bool(self._first.events or self._gathered.events or self._spool)
 
     @property

@@ -27,7 +27,7 @@ def secret_values(
 ) -> frozenset[bytes]:
     """Return the values to redact: those the job calls secret, and of variables whose name fits a pattern.
 
-    A value that is too short to be told from ordinary text is left out.
+    A value that is too short to be distinguished from ordinary text is left out.
     """
     if not params.secret_names and not patterns:
         return frozenset()

@@ -29,7 +29,7 @@ class Redactor:
     A value is found as it is, in base64 of any alignment (wrapped into lines too), URL-encoded and
     JSON-escaped, wherever the stream was cut. At one place the longest form wins, and forms that overlap
     become one mark. Held back is only a tail that is a proper prefix of a form. The same bytes give the same
-    output, joined, however they were cut. A copy of a redactor goes its own way and shares what is costly.
+    output, joined, however they were cut. A copy is independent, and shares what is costly to build.
     """
 
     def __init__(self, secrets: Iterable[bytes]) -> None:
@@ -82,8 +82,8 @@ class Redactor:
         spans = list(self._all.occurrences(buffer))
         joined = list(self._base64.occurrences(_joined(buffer))) if self._wrapped else []
         if joined:
-            places = [place for place, byte in enumerate(buffer) if byte not in _LINE_ENDS]
-            spans += [(places[start], places[end - 1] + 1) for start, end in joined]
+            offsets = [offset for offset, byte in enumerate(buffer) if byte not in _LINE_ENDS]
+            spans += [(offsets[start], offsets[end - 1] + 1) for start, end in joined]
         return sorted(spans)
 
 
@@ -128,24 +128,24 @@ class _Forms:
         self._starts = {head[:length] for head in self._by_head for length in range(1, _HEAD_BYTES)}
 
     def occurrences(self, buffer: bytes) -> Iterator[tuple[int, int]]:
-        """Return where forms begin and end, the longest of each place, overlapping ones too."""
-        place = 0
-        while found := self._head.search(buffer, place):
+        """Return where forms begin and end, the longest of each position, overlapping ones too."""
+        offset = 0
+        while found := self._head.search(buffer, offset):
             start = found.start()
             for form in self._by_head[found[0]]:
                 if buffer.startswith(form, start):
                     yield start, start + len(form)
                     break
-            place = start + 1
+            offset = start + 1
 
     def unfinished(self, buffer: bytes) -> int:
         """Return the length of the longest tail that is a proper prefix of a form."""
-        place = max(0, len(buffer) - self.longest + 1)
-        while found := self._head.search(buffer, place):
+        offset = max(0, len(buffer) - self.longest + 1)
+        while found := self._head.search(buffer, offset):
             tail = buffer[found.start() :]
             if any(len(form) > len(tail) and form.startswith(tail) for form in self._by_head[found[0]]):
                 return len(tail)
-            place = found.start() + 1
+            offset = found.start() + 1
         lengths = range(min(_HEAD_BYTES - 1, len(buffer)), 0, -1)
         return next((length for length in lengths if buffer[-length:] in self._starts), 0)
 
@@ -156,11 +156,11 @@ def _joined(lines: bytes) -> bytes:
 
 def _without_last(buffer: bytes, count: int) -> int:
     """Return where the last `count` bytes begin when line ends do not count."""
-    place = len(buffer)
+    offset = len(buffer)
     while count:
-        place -= 1
-        count -= buffer[place] not in _LINE_ENDS
-    return place
+        offset -= 1
+        count -= buffer[offset] not in _LINE_ENDS
+    return offset
 
 
 def _as_lines(output: bytes) -> list[bytes]:

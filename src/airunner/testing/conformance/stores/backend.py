@@ -37,7 +37,7 @@ QUEUE = "builds"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """One store under test, reached in process or over the wire. The platform is the server's."""
+    """One store under test, reached in process or over the wire. `services` are the server's."""
 
     jobs: JobsApi
     events: EventsApi

@@ -1,4 +1,4 @@
-"""What a new job writes into the table, and how many of them one transaction takes."""
+"""The transaction of an enqueue: what each new job writes, and how many jobs one transaction takes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from airunner.stores.aws.payloads import goes_beside
 from airunner.stores.aws.rows import check_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from airunner.aws.calls import Aws
     from airunner.stores.aws.items import Item
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.payloads import Payloads
@@ -28,8 +29,8 @@ _ROW_BYTES: Final = 2 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """A job on its way into the table; the sentinel of its request is the first of its items."""
+class NewJobItems:
+    """All items of a new job; the sentinel of its request is the first of them."""
 
     new: NewJob
     items: Sequence[Item]
@@ -40,16 +41,17 @@ class Draft:
         return self.items[1]
 
 
-class Drafter:
-    """Drafts jobs; those of one instant keep the order in which they were drafted."""
+class EnqueueTransactions:
+    """Writes new jobs, many in one transaction. Jobs of one instant keep the order of their preparation."""
 
-    def __init__(self, layout: Layout, payloads: Payloads) -> None:
+    def __init__(self, aws: Aws, layout: Layout, payloads: Payloads) -> None:
+        self._aws = aws
         self._layout = layout
         self._payloads = payloads
         self._order = itertools.count()
 
-    async def draft(self, new: NewJob) -> Draft:
-        """Return what the job writes; parameters that go to S3 are there then."""
+    async def prepare(self, new: NewJob) -> NewJobItems:
+        """Return what a job writes; parameters that go to S3 are there then."""
         life = new.first_life()
         params, beside = await self._payloads.keep_params(new.job_id, new.params_bytes)
         shard = zlib.crc32(new.job_id.encode()) % self._layout.listing_shards
@@ -74,15 +76,34 @@ class Drafter:
             "target": text(new.job_id),
             "fingerprint": blob(new.fingerprint),
         }
-        return Draft(new, (sentinel, row, *([beside] if beside else [])))
+        return NewJobItems(new, (sentinel, row, *([beside] if beside else [])))
+
+    async def write(self, jobs: Iterable[NewJobItems]) -> None:
+        """Write all jobs or none.
+
+        TransactionCancelled has a reason for each item, with what stood in the place of one that was refused.
+        """
+        actions = [
+            {
+                "Put": {
+                    "TableName": self._layout.jobs_table,
+                    "Item": item,
+                    "ConditionExpression": "attribute_not_exists(job_id)",
+                    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+                }
+            }
+            for job in jobs
+            for item in job.items
+        ]
+        await self._aws.dynamodb("TransactWriteItems", TransactItems=actions)
 
 
-def first_chunk(places: Sequence[int], jobs: Sequence[NewJob]) -> list[int]:
-    """Return the first places whose requests differ, as many as a transaction takes."""
+def fill_transaction(indexes: Sequence[int], jobs: Sequence[NewJob]) -> list[int]:
+    """Return the first indexes of jobs whose requests differ, as many as a transaction takes."""
     chosen: dict[tuple[str, str], int] = {}
     actions, room = _ACTIONS_AT_ONCE, _BYTES_AT_ONCE
-    for place in places:
-        new = jobs[place]
+    for index in indexes:
+        new = jobs[index]
         if (new.principal, new.request_id) in chosen:
             continue
         beside = goes_beside(new.params_bytes)
@@ -90,5 +111,5 @@ def first_chunk(places: Sequence[int], jobs: Sequence[NewJob]) -> list[int]:
         room -= _ROW_BYTES + (len(new.params_bytes) if beside else 0)
         if actions < 0 or room < 0:
             break
-        chosen[new.principal, new.request_id] = place
+        chosen[new.principal, new.request_id] = index
     return list(chosen.values())

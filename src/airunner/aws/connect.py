@@ -1,0 +1,34 @@
+"""From settings to AWS: where it is, and which of its services are called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airunner.config import ConfigError
+from airunner.domain.errors import FailedPrecondition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airunner.aws.calls import Aws
+    from airunner.config import Settings
+    from airunner.domain.clock import Clock
+
+
+def build_aws(settings: Settings, clock: Clock, *, clients: Sequence[str] = ()) -> Aws:
+    """Return the way to AWS that the settings describe, still to be opened; by default that of a store."""
+    try:
+        from airunner.aws.calls import Aws, AwsOptions
+        from airunner.aws.clients import OF_A_STORE
+    except ModuleNotFoundError as error:
+        raise FailedPrecondition("AWS needs more of airunner: pip install 'airunner-jobs[aws]'") from error
+    store = settings.store
+    if not store.aws.region:
+        raise ConfigError(["store.aws.region: must be set, there or as AWS_REGION"])
+    options = AwsOptions(
+        region=store.aws.region,
+        endpoint_url=store.aws.endpoint_url or "",
+        bucket=store.s3.bucket,
+        clients=tuple(clients) or (*OF_A_STORE, *(["streams"] if store.dynamodb.streams else [])),
+    )
+    return Aws(options, clock=clock)

@@ -1,0 +1,261 @@
+"""Answers to and from the messages of the wire, in pairs: `x_to_pb` and `x_from_pb`.
+
+Those for streams and dead letters are in the modules of these names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from airunner.codec.enums import enum_from_pb, to_wire
+from airunner.codec.errors import from_entry, to_entry
+from airunner.codec.gen.job.v1 import job_pb2 as pb
+from airunner.codec.instants import instant, set_instant
+from airunner.codec.jobs import JobReader, JobWriter, job_from_pb, job_to_pb
+from airunner.domain.answers import DequeuedJob, Enqueued, HeldJob, JobPage, Published, QueueStats, WorkerSeen
+from airunner.domain.errors import AirunnerError
+from airunner.domain.job import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airunner.domain.job import Job
+
+M = TypeVar("M")
+
+
+def enqueued_to_pb(job: Enqueued) -> pb.EnqueueJobResponse:
+    """Return the message of the job that an enqueue made."""
+    message = pb.EnqueueJobResponse(job_id=job.job_id, state=to_wire(job.state))
+    set_instant(message.created_at, job.created_at)
+    return message
+
+
+def enqueued_from_pb(message: pb.EnqueueJobResponse) -> Enqueued:
+    """Return the job that an enqueue made."""
+    return Enqueued(
+        job_id=message.job_id,
+        created_at=instant(message.created_at, "created_at"),
+        state=_state(message.state),
+    )
+
+
+def enqueue_outcomes_to_pb(outcomes: Sequence[Enqueued | AirunnerError]) -> pb.EnqueueJobsResponse:
+    """Return the message of what became of the jobs of a batch."""
+    return pb.EnqueueJobsResponse(outcomes=map(_enqueue_outcome_to_pb, outcomes))
+
+
+def enqueue_outcomes_from_pb(message: pb.EnqueueJobsResponse) -> list[Enqueued | AirunnerError]:
+    """Return what became of the jobs of a batch."""
+    return [
+        from_entry(outcome.error) if outcome.HasField("error") else enqueued_from_pb(outcome.job)
+        for outcome in message.outcomes
+    ]
+
+
+def dequeued_to_pb(jobs: Sequence[DequeuedJob]) -> pb.DequeueJobsResponse:
+    """Return the message of jobs in a worker's hands."""
+    message, writer = pb.DequeueJobsResponse(), JobWriter()
+    for dequeued in jobs:
+        entry = message.jobs.add()
+        entry.task_token = dequeued.task_token
+        writer.write(entry.job, dequeued.job)
+    return message
+
+
+def dequeued_job_to_pb(dequeued: DequeuedJob) -> pb.DequeueJobResponse:
+    """Return the message of one job in a worker's hands, for a stream of them."""
+    return pb.DequeueJobResponse(job=job_to_pb(dequeued.job), task_token=dequeued.task_token)
+
+
+def dequeued_from_pb(message: pb.DequeueJobsResponse) -> list[DequeuedJob]:
+    """Return jobs in a worker's hands. The message is used up."""
+    reader = JobReader()
+    return [DequeuedJob(reader.read(entry.job), entry.task_token) for entry in message.jobs]
+
+
+def held_to_pb(held: HeldJob) -> pb.UpdateJobResponse:
+    """Return the message of what a holder is told."""
+    message = pb.UpdateJobResponse(cancel_requested=held.cancel_requested, watched=held.watched)
+    set_instant(message.visible_until, held.visible_until)
+    return message
+
+
+def held_from_pb(message: pb.UpdateJobResponse) -> HeldJob:
+    """Return what a holder is told."""
+    return HeldJob(
+        cancel_requested=message.cancel_requested,
+        watched=message.watched,
+        visible_until=instant(message.visible_until, "visible_until"),
+    )
+
+
+def completed_to_pb(state: JobState) -> pb.CompleteJobResponse:
+    """Return the message of the state that a completion led to."""
+    return pb.CompleteJobResponse(state=to_wire(state))
+
+
+def released_to_pb(state: JobState) -> pb.ReleaseJobResponse:
+    """Return the message of the state that a release led to."""
+    return pb.ReleaseJobResponse(state=to_wire(state))
+
+
+def state_from_pb(message: pb.CompleteJobResponse | pb.ReleaseJobResponse) -> JobState:
+    """Return the state that a completion or a release led to."""
+    return _state(message.state)
+
+
+def complete_outcomes_to_pb(outcomes: Sequence[JobState | AirunnerError]) -> pb.CompleteJobsResponse:
+    """Return the message of what became of the completions of a batch."""
+    message = pb.CompleteJobsResponse()
+    for outcome in outcomes:
+        entry = message.outcomes.add()
+        if isinstance(outcome, AirunnerError):
+            entry.error.CopyFrom(to_entry(outcome))
+        else:
+            entry.completed.state = to_wire(outcome)
+    return message
+
+
+def complete_outcomes_from_pb(message: pb.CompleteJobsResponse) -> list[JobState | AirunnerError]:
+    """Return what became of the completions of a batch."""
+    return [
+        from_entry(outcome.error) if outcome.HasField("error") else _state(outcome.completed.state)
+        for outcome in message.outcomes
+    ]
+
+
+def found_to_pb(job: Job) -> pb.GetJobResponse:
+    """Return the message of a job that was asked for."""
+    return pb.GetJobResponse(job=job_to_pb(job))
+
+
+def cancelled_to_pb(job: Job) -> pb.CancelJobResponse:
+    """Return the message of a job after its cancellation."""
+    return pb.CancelJobResponse(job=job_to_pb(job))
+
+
+def retried_to_pb(job: Job) -> pb.RetryJobResponse:
+    """Return the message of the copy of a job."""
+    return pb.RetryJobResponse(job=job_to_pb(job))
+
+
+def one_job_from_pb(message: pb.GetJobResponse | pb.CancelJobResponse | pb.RetryJobResponse) -> Job:
+    """Return the one job of an answer, as far as the wire tells."""
+    return job_from_pb(message.job)
+
+
+def page_to_pb(page: JobPage) -> pb.ListJobsResponse:
+    """Return the message of a page of jobs."""
+    return pb.ListJobsResponse(
+        jobs=map(job_to_pb, page.jobs), last_page=page.last_page, next_cursor=page.next_cursor
+    )
+
+
+def page_from_pb(message: pb.ListJobsResponse) -> JobPage:
+    """Return a page of jobs."""
+    return JobPage(
+        jobs=list(map(job_from_pb, message.jobs)),
+        last_page=message.last_page,
+        next_cursor=message.next_cursor,
+    )
+
+
+def queues_to_pb(queues: Sequence[QueueStats]) -> pb.ListQueuesResponse:
+    """Return the message of the queues that have been used."""
+    message = pb.ListQueuesResponse()
+    for stats in queues:
+        queue = message.queues.add(
+            name=stats.name, paused=stats.paused, scheduled=stats.scheduled, running=stats.running
+        )
+        set_instant(queue.oldest_scheduled_at, stats.oldest_scheduled_at)
+    return message
+
+
+def queues_from_pb(message: pb.ListQueuesResponse) -> list[QueueStats]:
+    """Return the queues that have been used."""
+    return [
+        QueueStats(
+            name=queue.name,
+            paused=queue.paused,
+            scheduled=queue.scheduled,
+            running=queue.running,
+            oldest_scheduled_at=instant(queue.oldest_scheduled_at, "oldest_scheduled_at"),
+        )
+        for queue in message.queues
+    ]
+
+
+def paused_to_pb() -> pb.PauseQueueResponse:
+    """Return the message that a queue is paused."""
+    return pb.PauseQueueResponse()
+
+
+def resumed_to_pb() -> pb.ResumeQueueResponse:
+    """Return the message that a queue is resumed."""
+    return pb.ResumeQueueResponse()
+
+
+def workers_to_pb(workers: Sequence[WorkerSeen]) -> pb.ListWorkersResponse:
+    """Return the message of the workers that were seen lately."""
+    message = pb.ListWorkersResponse()
+    for seen in workers:
+        worker = message.workers.add(
+            worker_id=seen.worker_id,
+            instance_id=seen.instance_id,
+            queues=seen.queues,
+            job_ids=seen.job_ids,
+        )
+        set_instant(worker.last_seen_at, seen.last_seen_at)
+    return message
+
+
+def workers_from_pb(message: pb.ListWorkersResponse) -> list[WorkerSeen]:
+    """Return the workers that were seen lately."""
+    return [
+        WorkerSeen(
+            worker_id=worker.worker_id,
+            instance_id=worker.instance_id,
+            queues=tuple(worker.queues),
+            last_seen_at=instant(worker.last_seen_at, "last_seen_at"),
+            job_ids=tuple(worker.job_ids),
+        )
+        for worker in message.workers
+    ]
+
+
+def published_to_pb(published: Published) -> pb.PublishJobEventBatchResponse:
+    """Return the message of what a publisher is told."""
+    return _published(pb.PublishJobEventBatchResponse, published)
+
+
+def stream_published_to_pb(published: Published) -> pb.PublishJobEventsResponse:
+    """Return the message of what the publisher of a stream is told at its end."""
+    return _published(pb.PublishJobEventsResponse, published)
+
+
+def published_from_pb(message: pb.PublishJobEventBatchResponse | pb.PublishJobEventsResponse) -> Published:
+    """Return what a publisher is told."""
+    return Published(
+        next_sequence=message.next_sequence,
+        cancel_requested=message.cancel_requested,
+        watched=message.watched,
+    )
+
+
+def _enqueue_outcome_to_pb(outcome: Enqueued | AirunnerError) -> pb.EnqueueJobOutcome:
+    if isinstance(outcome, AirunnerError):
+        return pb.EnqueueJobOutcome(error=to_entry(outcome))
+    return pb.EnqueueJobOutcome(job=enqueued_to_pb(outcome))
+
+
+def _published(kind: Callable[..., M], published: Published) -> M:
+    return kind(
+        next_sequence=published.next_sequence,
+        cancel_requested=published.cancel_requested,
+        watched=published.watched,
+    )
+
+
+def _state(number: int) -> JobState:
+    return enum_from_pb(JobState, number, "state")

@@ -1,0 +1,25 @@
+"""Enums of the domain, whose values are those of the contract, to and from the numbers of the wire."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airunner.domain.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from enum import IntEnum
+
+E = TypeVar("E", bound="IntEnum")
+
+
+def to_wire(member: IntEnum) -> Any:
+    """Return the number of an enum member, as messages take it."""
+    return int(member)
+
+
+def enum_from_pb(kind: type[E], value: int, field: str) -> E:
+    """Return the member of an enum, or refuse the number."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise InvalidArgument(f"{field}: {value} is not a known value") from None

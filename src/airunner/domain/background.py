@@ -1,0 +1,82 @@
+"""Two small pieces of asynchronous code: tasks that nobody awaits, and a wake-up for everybody who waits."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from airunner.domain.clock import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from airunner.domain.clock import Clock
+
+
+class BackgroundTasks:
+    """Tasks that go on after their caller has its answer, held until they end.
+
+    The error of a task goes to `on_failure`, together with the name of the task, and no further; a cancelled
+    task has none. What `on_failure` itself raises is dropped: it reports, and nothing depends on it.
+    """
+
+    def __init__(self, on_failure: Callable[[str, BaseException], None]) -> None:
+        self._on_failure = on_failure
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        """How many tasks have not ended."""
+        return len(self._tasks)
+
+    def begin(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do the work soon. The task is for those who must come after it: wait for it, do not await it."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def finish(self) -> None:
+        """Return once all tasks have ended, those that are begun meanwhile included."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def cancel(self) -> None:
+        """Cancel all tasks; `finish` waits for their end."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error:
+            with suppress(Exception):
+                self._on_failure(task.get_name(), error)
+
+
+class WakeUp:
+    """Wakes everybody who waits at that moment, and remembers nothing.
+
+    Look whether there is a reason to wait and call `wait` without an await in between, in a loop: then no
+    wake-up is missed, and one too many does no harm.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._next: asyncio.Future[None] | None = None
+
+    def notify(self) -> None:
+        """Wake everybody who waits."""
+        woken, self._next = self._next, None
+        if woken and not woken.done():
+            woken.set_result(None)
+
+    async def wait(self, until: int | None = None) -> bool:
+        """Wait for the next `notify`, at most until an instant; return whether it came."""
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+        if until is not None:
+            return await wait_until(self._clock, until, self._next)
+        # Not awaited directly: a waiter that is cancelled would take the others along.
+        await asyncio.wait((self._next,))
+        return True

@@ -1,0 +1,111 @@
+"""What a server logs of the calls that change something: one line for each call, however many jobs it names.
+
+What a line tells has happened already, so a line that cannot be written is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import asdict
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from airunner.services.caller import current_caller
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airunner.domain.event import Position
+    from airunner.domain.execution import BatchingConfig
+    from airunner.domain.job import Job
+    from airunner.stores.records import ApiKey, NewJob
+
+_log = structlog.get_logger("airunner.calls")
+
+
+def log_enqueued(jobs: Sequence[NewJob]) -> None:
+    """Log the jobs that one call has added; a repeated request adds none."""
+    if not jobs:
+        return
+    first = jobs[0]
+    _write(
+        logging.INFO,
+        "jobs.enqueued",
+        count=len(jobs),
+        queue=",".join(dict.fromkeys(job.queue for job in jobs)),
+        first_job_id=first.job_id,
+        batching=_batching_fields(first.execution.batching),
+    )
+    _log_each(jobs)
+
+
+def log_retried(jobs: Sequence[NewJob]) -> None:
+    """Log the copy of a job that has ended; a repeated request makes none."""
+    for job in jobs:
+        _write(logging.INFO, "job.retried", job_id=job.job_id, queue=job.queue, retried_from=job.retried_from)
+    _log_each(jobs)
+
+
+def log_cancelled(job: Job) -> None:
+    """Log that a job was cancelled, or that its worker is to cancel it."""
+    _write(logging.INFO, "job.cancelled", job_id=job.job_id, queue=job.queue, state=job.state.name.lower())
+
+
+def log_paused(queue: str, *, paused: bool) -> None:
+    """Log that a queue was paused or resumed."""
+    _write(logging.INFO, "queue.paused" if paused else "queue.resumed", queue=queue)
+
+
+def log_replayed(job_id: str, start: Position, end: Position) -> None:
+    """Log that a stream has delivered what was stored when it began, and now waits for more or ends."""
+    _write(
+        logging.DEBUG,
+        "stream.replayed",
+        job_id=job_id,
+        from_attempt=start.attempt,
+        from_sequence=start.sequence + 1,
+        last_attempt=end.attempt,
+        last_sequence=end.sequence,
+    )
+
+
+def log_key_created(key: ApiKey) -> None:
+    """Log a new key. Keys are written beside the server, so nobody knows by whom."""
+    scopes, queues = sorted(key.scopes), sorted(key.queues)
+    _write_line(logging.INFO, "key.created", key_id=key.key_id, name=key.name, scopes=scopes, queues=queues)
+
+
+def log_key_revoked(key_id: str) -> None:
+    """Log the end of a key."""
+    _write_line(logging.INFO, "key.revoked", key_id=key_id)
+
+
+def _log_each(jobs: Sequence[NewJob]) -> None:
+    if not _log.is_enabled_for(logging.DEBUG):
+        return
+    for job in jobs:
+        _write(
+            logging.DEBUG,
+            "job.enqueued",
+            job_id=job.job_id,
+            queue=job.queue,
+            request_id=job.request_id,
+            batching=_batching_fields(job.execution.batching),
+        )
+
+
+@lru_cache(maxsize=64)
+def _batching_fields(batching: BatchingConfig) -> dict[str, Any]:
+    return asdict(batching)
+
+
+def _write(level: int, event: str, **fields: Any) -> None:
+    _write_line(level, event, principal=current_caller.get().principal, **fields)
+
+
+def _write_line(level: int, event: str, **fields: Any) -> None:
+    with suppress(Exception):
+        _log.log(level, event, **fields)

@@ -1,0 +1,55 @@
+"""What only some stores can do: attributes of a JobStore, which are None where it cannot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable, Mapping, Sequence
+
+    from airunner.domain.answers import DeadLetter, DeadLetterPage, MessageCounts, PayloadLinks, Redriven
+    from airunner.domain.requests import Redrive
+
+
+class PayloadLinking(Protocol):
+    """Large payloads, kept where they can be read without a server."""
+
+    async def link_payloads(self, job_id: str, seconds: int) -> PayloadLinks:
+        """Return addresses that are good for so long. Who may have them is for the caller to know."""
+
+
+class SharedState(Protocol):
+    """What servers of one store tell each other through it; their news have to be asked for."""
+
+    async def read_marks(self, job_ids: Sequence[str]) -> Mapping[str, Hashable]:
+        """Return, of the jobs that exist, something that changes with what their holders or watchers see."""
+
+    async def note_watched(self, job_ids: Sequence[str], until: int) -> None:
+        """Let every server know that somebody looks at these jobs; see `Lifecycle.watched_until`."""
+
+
+class ChangeStream(Protocol):
+    """Tells of changes sooner than the marks of jobs are asked for."""
+
+    async def read(self) -> Collection[str]:
+        """Return jobs that got events since the last call; some may be missing. One reader at a time."""
+
+
+class DeadLetters(Protocol):
+    """Messages that ended in a dead-letter queue. Rows decide; no message is a job."""
+
+    async def look(self, queue: str, max_messages: int) -> DeadLetterPage:
+        """Look at messages; they can be received again at once."""
+
+    async def redrive(self, redrive: Redrive) -> Redriven:
+        """Send messages back, each before it is deleted: one may come twice, which is harmless, none is lost.
+
+        A call is bounded in messages and in time. What was looked at and left stays out of sight for half a
+        minute, so that calls in a row come to an end.
+        """
+
+    async def purge(self, queue: str, max_messages: int, *, dry_run: bool) -> Sequence[DeadLetter]:
+        """Delete messages and return them. A job that is open gets a new message in time."""
+
+    async def count(self) -> Sequence[MessageCounts]:
+        """Return the counts of every queue."""

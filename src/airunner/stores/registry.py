@@ -1,0 +1,119 @@
+"""The kinds of store by their names in the settings: how one is built, and in what they differ before that.
+
+What is built is imported when it is built, so that nobody loads a store that is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from airunner import telemetry
+from airunner.config import StoreType
+from airunner.domain.clock import SystemClock
+from airunner.domain.errors import FailedPrecondition
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airunner.config import Settings
+    from airunner.domain.clock import Clock
+    from airunner.stores.base import JobStore
+
+_DAY_MS: Final = 24 * 3600 * 1000
+
+
+class TokenKeys(Enum):
+    """Where the key that signs task tokens comes from when the settings name none."""
+
+    MADE_AT_START = "made at each start: nothing outlives the server"
+    KEPT_IN_FOLDER = "made once, and kept in the data folder"
+    MUST_BE_SET = "nowhere: the servers have no folder in common"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreKind:
+    """One kind of store. What a kind cannot do raises FailedPrecondition with a hint."""
+
+    token_keys: TokenKeys
+    build: Callable[[Settings, Clock], JobStore]
+    """Return the store for a server, still to be opened."""
+    build_beside: Callable[[Settings, Clock, bool], JobStore]
+    """Return the store for a tool, whether or not a server runs on it; the flag says that it must exist."""
+    back_up: Callable[[Settings, Path], None]
+    """Copy the store into a new file, also while a server uses it."""
+
+
+def _build_memory(_settings: Settings, clock: Clock) -> JobStore:
+    from airunner.stores.memory import MemoryStore
+
+    return MemoryStore(clock)
+
+
+def _build_sqlite(settings: Settings, clock: Clock) -> JobStore:
+    from airunner.stores.sqlite import SqliteStore
+
+    store = SqliteStore(settings.data_dir, clock)
+    telemetry.store_commits.follow(lambda: store.commits)
+    telemetry.store_commit_time.follow(lambda: store.commit_seconds)
+    return store
+
+
+def _build_sqlite_beside(settings: Settings, clock: Clock, must_exist: bool) -> JobStore:
+    from airunner.stores.sqlite.store import DATABASE, SqliteStore
+
+    if must_exist and not (settings.data_dir / DATABASE).exists():
+        raise FailedPrecondition(f"there is no database in {settings.data_dir}")
+    return SqliteStore(settings.data_dir, clock, owner=False)
+
+
+def _back_up_sqlite(settings: Settings, target: Path) -> None:
+    from airunner.stores.sqlite.store import back_up
+
+    back_up(settings.data_dir, target)
+
+
+def _build_aws_store(settings: Settings, clock: Clock) -> JobStore:
+    from airunner.aws.connect import build_aws
+
+    # First, since it says what to install; and its retries go by the real clock, whatever jobs go by.
+    aws = build_aws(settings, SystemClock())
+    from airunner.stores.aws.layout import Layout
+    from airunner.stores.aws.store import AwsStore
+
+    kept_ms = settings.store.event_retention_days * _DAY_MS
+    return AwsStore(aws, Layout.of(settings.store), clock, events_kept_ms=kept_ms)
+
+
+def _refuse(text: str) -> Callable[..., NoReturn]:
+    def refuse(*_: object) -> NoReturn:
+        raise FailedPrecondition(text)
+
+    return refuse
+
+
+STORES: Final[Mapping[StoreType, StoreKind]] = MappingProxyType(
+    {
+        StoreType.MEMORY: StoreKind(
+            token_keys=TokenKeys.MADE_AT_START,
+            build=_build_memory,
+            build_beside=_refuse("a memory store can only be reached inside its server"),
+            back_up=_refuse("a memory store cannot be copied"),
+        ),
+        StoreType.SQLITE: StoreKind(
+            token_keys=TokenKeys.KEPT_IN_FOLDER,
+            build=_build_sqlite,
+            build_beside=_build_sqlite_beside,
+            back_up=_back_up_sqlite,
+        ),
+        StoreType.AWS: StoreKind(
+            token_keys=TokenKeys.MUST_BE_SET,
+            build=_build_aws_store,
+            build_beside=lambda settings, clock, _: _build_aws_store(settings, clock),
+            back_up=_refuse("tables on AWS are backed up by point-in-time recovery"),
+        ),
+    }
+)

@@ -1,0 +1,195 @@
+"""Handler jobs that end without a task, and those that are handed over to one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from airunner.domain.event import ProcessEnd, ProcessStart
+from airunner.domain.execution import ExecutionConfig
+from airunner.domain.job import Job, JobParams, Outcome
+from airunner.domain.lifecycle import Lifecycle
+from airunner.handlers import Context
+from airunner.handlers.registry import Registry
+from airunner.queues.base import Delivery
+from airunner.queues.task_runner import TaskRunner
+from airunner.testing.clock import ManualClock
+from airunner.testing.conditions import until
+from airunner.testing.factories import make_failure
+from airunner.worker.attempt import Attempt, JobOutcome
+from airunner.worker.handlers.fast_path import HandlerFastPath
+from tests.support.consumers import turns
+
+LIMIT_SECONDS = 20
+BY_TASK = JobOutcome(result=make_failure())
+
+
+class Bench:
+    """A fast path, and in the place of a consumer what it reports."""
+
+    def __init__(self, **functions: Callable[..., Any]) -> None:
+        registry = Registry()
+        for name, function in functions.items():
+            registry.add(name, function, "here")
+        self.clock = ManualClock()
+        self.go = asyncio.Event()
+        self.go.set()
+        self.processed: list[Delivery[Attempt]] = []
+        self.finished: list[tuple[Delivery[Attempt], JobOutcome]] = []
+        self.failed: list[tuple[Delivery[Attempt], BaseException]] = []
+        self.fast_path = HandlerFastPath(registry, TaskRunner(self._process), self.clock, threads=4)
+
+    def begin(self, *handlers: str) -> list[Delivery[Attempt]]:
+        deliveries = [make_delivery(handler) for handler in handlers]
+        self.fast_path.begin(deliveries, self._finish, self._fail)
+        return deliveries
+
+    async def _process(self, delivery: Delivery[Attempt]) -> JobOutcome:
+        self.processed.append(delivery)
+        if delivery.body.call:
+            await delivery.body.call.done()
+        await self.go.wait()
+        return BY_TASK
+
+    def _finish(self, results: Sequence[tuple[Delivery[Attempt], JobOutcome]]) -> None:
+        self.finished += results
+
+    def _fail(self, delivery: Delivery[Attempt], error: BaseException) -> None:
+        self.failed.append((delivery, error))
+
+
+@asynccontextmanager
+async def calling(**functions: Callable[..., Any]) -> AsyncIterator[Bench]:
+    bench = Bench(**functions)
+    try:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            yield bench
+    finally:
+        bench.fast_path.close()
+
+
+def make_delivery(handler: str) -> Delivery[Attempt]:
+    job = Job(
+        job_id="01890000-0000-7000-8000-000000000001",
+        queue="q",
+        params=JobParams(handler=handler),
+        execution=ExecutionConfig(),
+        created_at=0,
+        request_id="",
+        principal="",
+        life=Lifecycle(max_attempts=3, due_at=0, updated_at=0, attempt=1, worker_id="w"),
+    )
+    return Delivery(body=Attempt(job=job, task_token="token"), key=job.job_id)
+
+
+async def test_what_succeeds_silently_ends_without_a_task() -> None:
+    async def answer() -> int:
+        return 42
+
+    async with calling(nothing=lambda: None, answer=answer) as bench:
+        deliveries = bench.begin("nothing", "answer")
+        await until(lambda: len(bench.finished) == 2)
+        bench.clock.advance(1)
+        await turns()
+        assert bench.processed == []
+        outcomes = dict(bench.finished)
+        assert [outcomes[delivery].result.output_json for delivery in deliveries] == ["", "42"]
+        start, end = outcomes[deliveries[0]].events
+        assert isinstance(start.data, ProcessStart)
+        assert isinstance(end.data, ProcessEnd)
+        assert outcomes[deliveries[0]].result.outcome is Outcome.SUCCESS
+        assert outcomes[deliveries[0]].result.final_sequence == 2
+
+
+async def test_what_has_no_handler_here_is_a_task_from_the_start() -> None:
+    async with calling(nothing=lambda: None) as bench:
+        (unknown,) = bench.begin("unknown")
+        await until(lambda: bench.finished == [(unknown, BY_TASK)])
+        assert bench.processed == [unknown]
+        assert not unknown.body.begun
+
+
+async def test_what_lasts_is_handed_over_and_ends_by_its_task_alone() -> None:
+    gate = threading.Event()
+    async with calling(wait=lambda: gate.wait(LIMIT_SECONDS)) as bench:
+        (slow,) = bench.begin("wait")
+        bench.clock.advance(0.099)
+        await turns()
+        assert bench.processed == []
+        bench.clock.advance(0.001)
+        await turns()
+        assert bench.processed == [slow]
+        gate.set()
+        await until(lambda: bench.finished == [(slow, BY_TASK)])
+
+
+async def test_what_fails_is_handed_over() -> None:
+    async def fail() -> None:
+        raise ValueError("broken")
+
+    async with calling(fail=fail) as bench:
+        (failing,) = bench.begin("fail")
+        await until(lambda: bool(bench.failed))
+        assert bench.processed == [failing]
+        (failed,) = bench.failed
+        assert failed[0] is failing
+        assert isinstance(failed[1], ValueError)
+        assert bench.finished == []
+
+
+async def test_what_prints_is_handed_over_with_its_first_line() -> None:
+    gate = threading.Event()
+
+    def chat(ctx: Context) -> None:
+        ctx.log("hello")
+        gate.wait(LIMIT_SECONDS)
+
+    async with calling(chat=chat) as bench:
+        (chatting,) = bench.begin("chat")
+        await until(lambda: bench.processed == [chatting])
+        assert not chatting.body.call.settled  # type: ignore[union-attr]  # it was called
+        gate.set()
+        await until(lambda: bench.finished == [(chatting, BY_TASK)])
+
+
+async def test_a_thread_that_prints_after_the_end_changes_nothing() -> None:
+    contexts: list[Context] = []
+
+    def keep(ctx: Context) -> None:
+        contexts.append(ctx)
+
+    async with calling(keep=keep) as bench:
+        (ended,) = bench.begin("keep")
+        await until(lambda: bool(bench.finished))
+        await asyncio.to_thread(contexts[0].log, "too late")
+        await turns()
+        assert bench.processed == []
+        assert [delivery for delivery, _ in bench.finished] == [ended]
+
+
+async def test_what_is_cancelled_is_handed_over_and_reported_once() -> None:
+    gate = threading.Event()
+    async with calling(wait=lambda: gate.wait(LIMIT_SECONDS)) as bench:
+        (cancelled,) = bench.begin("wait")
+        bench.fast_path.cancel(cancelled)
+        await until(lambda: bool(bench.failed))
+        assert isinstance(bench.failed[0][1], asyncio.CancelledError)
+        gate.set()
+        assert cancelled.body.call
+        await cancelled.body.call.done()
+        bench.clock.advance(1)
+        await turns()
+        assert (bench.processed, bench.finished, len(bench.failed)) == ([cancelled], [], 1)
+
+
+async def test_a_task_from_the_start_is_cancelled_too() -> None:
+    async with calling() as bench:
+        bench.go.clear()
+        (unknown,) = bench.begin("unknown")
+        bench.fast_path.cancel(unknown)
+        await until(lambda: bool(bench.failed))
+        assert bench.processed == [unknown], "it has begun, so that it can see what it is to stop"
+        assert isinstance(bench.failed[0][1], asyncio.CancelledError)
