@@ -66,6 +66,21 @@ BACKENDS = (
     Backend("aws", None, in_process),
 )
 
+# Hundreds of calls that are all alike, which take the emulator seconds.
+_MANY_CALLS = frozenset({
+    "test_a_call_has_1_to_500_entries",
+    "test_many_old_jobs_are_purged_in_one_pass",
+    "test_more_than_a_page_of_events_is_replayed",
+    "test_nothing_is_lost_or_repeated_between_replay_and_live",
+})  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)  # before the marks decide who runs
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and item.originalname in _MANY_CALLS and "[aws" in item.name:
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(params=BACKENDS, ids=[backend.name for backend in BACKENDS])
 def open_api(request: pytest.FixtureRequest, tmp_path: Path) -> OpenApi:
