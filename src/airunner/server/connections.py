@@ -13,6 +13,7 @@ import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from airunner import telemetry
+from airunner.services.periodic import Periodic
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -25,6 +26,7 @@ MAX_DESCRIPTORS: Final = 65_536
 _RESERVED_DESCRIPTORS: Final = 128
 """What the store, the listener, the logs and calls of our own need beside connections."""
 _LOG_INTERVAL_MS: Final = 60_000
+_SWEEP_SECONDS: Final = 1.0
 # Bodies that may pause for as long as their caller likes: client streams.
 _STREAMED: Final = (b"application/connect+", b"application/grpc")
 _PROBE_AFTER_SECONDS: Final = 60
@@ -87,10 +89,23 @@ class ConnectionGuard:
             counts, self._refused = self._refused, {}
             _log.warning("connections.refused", **{reason.value: count for reason, count in counts.items()})
 
+    def periodic(self) -> Periodic:
+        """Return the loop that ends the connections whose time is over."""
+        return Periodic(
+            "connections",
+            self._sweep_now,
+            clock=self._clock,
+            interval_seconds=_SWEEP_SECONDS,
+            failure_event="connections.sweep_failed",
+        )
+
     def sweep(self, now: float) -> None:
         """End the connections whose deadline has passed, by the loop's clock."""
         for connection in list(self.open):
             connection.end_if_overdue(now)
+
+    async def _sweep_now(self) -> None:
+        self.sweep(asyncio.get_running_loop().time())
 
 
 class _Phase(Enum):
