@@ -1,4 +1,4 @@
-"""A real server under callers that nobody knows: endless headers, half-sent requests, connections without end."""
+"""A real server under callers that nobody knows: endless headers, half-sent requests."""
 
 from __future__ import annotations
 
