@@ -1,96 +1,74 @@
 """Two trees side by side: `python -m benchmarks.compare OTHER [RUNS]` measures this tree and OTHER in turns.
 
-Machines are noisy, so only the ratio of the medians of alternating runs counts. Each tree is measured by its
-own environment (`make setup` there) and its own harness; what is measured is the same.
+Machines are noisy, so only ratios count: each run measures both trees, one right after the other, and what is
+reported is the median of the ratios of all runs. Each tree is measured in its own environment (`make setup`
+there) and by its own harness.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LEAST_RATIO = 0.95
-_DRAINED_JOBS = 10_000
-_DISPATCHES = 300
-_PUBLISHERS = 8
-_BATCHES_EACH = 300
+_ONE_RUN = """
+import asyncio, json, statistics, time, uvloop
+from benchmarks.harness import server
+from benchmarks.held_job import hold_job, publish_requests
+from benchmarks.peers.drain import _drain_airunner
+from benchmarks.through_rpc import _dispatch_once, _publish
+
+async def dispatch():
+    async with server() as service:
+        took = [await _dispatch_once(service) for _ in range(1_200)]
+        return 1 / statistics.median(took[200:])
+
+async def publish():
+    async with server() as service:
+        tokens = [(await hold_job(service))[1] for _ in range(8)]
+        requests = [publish_requests(token, 800) for token in tokens]
+        began = time.perf_counter()
+        await asyncio.gather(*(_publish(service, mine) for mine in requests))
+        return 8 * 800 * 50 / (time.perf_counter() - began)
+
+async def main():
+    drained = max([await _drain_airunner(10_000) for _ in range(2)])
+    return {"drained jobs/s": drained, "dispatches/s": await dispatch(), "published lines/s": await publish()}
+
+with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    print(json.dumps(runner.run(main())))
+"""
 
 
 def main() -> int:
     """Measure both trees in turns; print the ratios, and fail when one is below the limit."""
     other, runs = Path(sys.argv[1]).resolve(), int(sys.argv[2]) if len(sys.argv) > 2 else 5
-    rates: dict[Path, list[dict[str, float]]] = {other: [], ROOT: []}
+    ratios: dict[str, list[float]] = {}
     for number in range(runs):
-        for tree, measured in rates.items():
-            measured.append(_measure(tree))
-            shown = ", ".join(f"{name} {rate:,.0f}" for name, rate in measured[-1].items())
-            print(
-                f"run {number + 1} of {runs}, {'this' if tree == ROOT else 'other'} tree: {shown}", flush=True
-            )
-    ratios = {name: _ratio(name, rates[ROOT], rates[other]) for name in rates[ROOT][0]}
-    for name, ratio in ratios.items():
+        # Each goes first in every other run: a machine that slows down hits both alike.
+        rates = {tree: _measure(tree) for tree in ((other, ROOT) if number % 2 else (ROOT, other))}
+        for name, ours in rates[ROOT].items():
+            ratios.setdefault(name, []).append(ours / rates[other][name])
+        shown = (f"{name} {ours:,.0f} / {rates[other][name]:,.0f}" for name, ours in rates[ROOT].items())
+        print(f"run {number + 1} of {runs}, this tree / the other: {', '.join(shown)}", flush=True)
+    medians = {name: statistics.median(measured) for name, measured in ratios.items()}
+    for name, ratio in medians.items():
         print(f"{name}: median ratio {ratio:.2f} (goal >= {LEAST_RATIO})")
-    return 0 if min(ratios.values()) >= LEAST_RATIO else 1
-
-
-def _ratio(name: str, ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> float:
-    return statistics.median(run[name] for run in ours) / statistics.median(run[name] for run in theirs)
+    return 0 if min(medians.values()) >= LEAST_RATIO else 1
 
 
 def _measure(tree: Path) -> dict[str, float]:
     environment = {**os.environ, "PYTHONPATH": str(tree), "MALLOC_TRIM_THRESHOLD_": "67108864"}
-    command = [str(tree / ".venv/bin/python"), str(Path(__file__)), "--one-run"]
-    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, check=True)
+    command = [str(tree / ".venv/bin/python"), "-c", _ONE_RUN]
+    done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, check=True)
     rates: dict[str, float] = json.loads(done.stdout)
     return rates
 
 
-async def one_run() -> dict[str, float]:
-    """Measure the tree whose packages are imported: rates, so that more is better."""
-    from benchmarks.peers.drain import _drain_airunner
-
-    return {
-        "drained jobs/s": await _drain_airunner(_DRAINED_JOBS),
-        "dispatches/s": await _dispatch_rate(),
-        "published lines/s": await _publish_rate(),
-    }
-
-
-async def _dispatch_rate() -> float:
-    from benchmarks.harness import server
-    from benchmarks.through_rpc import _dispatch_once
-
-    async with server() as service:
-        return 1 / statistics.median([await _dispatch_once(service) for _ in range(_DISPATCHES)])
-
-
-async def _publish_rate() -> float:
-    from benchmarks.harness import server
-    from benchmarks.held_job import hold_job, publish_requests
-    from benchmarks.through_rpc import _publish
-
-    async with server() as service:
-        tokens = [(await hold_job(service))[1] for _ in range(_PUBLISHERS)]
-        requests = [publish_requests(token, _BATCHES_EACH) for token in tokens]
-        began = time.perf_counter()
-        await asyncio.gather(*(_publish(service, mine) for mine in requests))
-        return _PUBLISHERS * _BATCHES_EACH * 50 / (time.perf_counter() - began)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--one-run"]:
-        # The folder of this file comes first, and is another tree's: that tree's own comes from PYTHONPATH.
-        sys.path = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
-        import uvloop
-
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            print(json.dumps(runner.run(one_run())))
-    else:
-        sys.exit(main())
+    sys.exit(main())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 import structlog
 
 from airunner.domain.errors import error_text
+from airunner.domain.splitting import split_by_count
 from airunner.telemetry.instruments import Counter, Gauge, Histogram
 
 if TYPE_CHECKING:
@@ -76,11 +77,10 @@ class CloudWatchExporter:
         """Send what has changed, in as few calls as possible. Must not be called while it runs."""
         at = datetime.fromtimestamp(self._clock.now() / 1000, UTC)
         points = self._bounded(list(self._points()))
-        for start in range(0, len(points), DATA_AT_ONCE):
-            chunk = points[start : start + DATA_AT_ONCE]
-            data = [{**point.datum, "Timestamp": at} for point in chunk]
+        for some in split_by_count(points, DATA_AT_ONCE):
+            data = [{**point.datum, "Timestamp": at} for point in some]
             await self._aws.cloudwatch("PutMetricData", Namespace=self._namespace, MetricData=data)
-            self._sent.update((point.key, point.counted) for point in chunk if point.counted)
+            self._sent.update((point.key, point.counted) for point in some if point.counted)
 
     def _bounded(self, points: Sequence[_Point]) -> list[_Point]:
         """Leave out series beyond the most there may be; those that were first stay."""
