@@ -15,7 +15,8 @@ from airunner.domain.execution import BatchingConfig, ExecutionConfig
 from airunner.domain.job import JobParams, mint_job_id
 from airunner.stores.records import NewJob
 from airunner.stores.sqlite import rows
-from airunner.stores.sqlite.schema import connect, migrate
+from airunner.stores.sqlite.migrations import migrate
+from airunner.stores.sqlite.schema import connect
 
 PARAMS = JobParams(command="make", args=("test",), environment={"CI": "true"}, owner="bench")
 LINE = b"2026-01-01T00:00:00Z build: compiling module number 12345 of the example project ok\n"

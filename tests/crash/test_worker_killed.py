@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airunner.domain.event import Output, ProcessEnd
-from airunner.domain.job import JobState
+from airunner.domain.job import JobParams, JobState
 from airunner.testing.conditions import until
 from tests.crash.crowd import Crowd
 from tests.support.history import Watch
@@ -141,6 +141,22 @@ async def test_a_second_sigterm_ends_the_worker_at_once_and_its_process_with_it(
 
     assert jobs[job_id].state is JobState.COMPLETED
     assert jobs[job_id].life.worker_id == "rescuer"
+
+
+async def test_kill_takes_all_descendants_of_a_job_along(crowd: Crowd) -> None:
+    worker = await crowd.stack.start_worker("doomed", *SHORT_VISIBILITY)
+    pids = crowd.stack.folder / "pids"
+    script = f"sleep 777 & echo $! >> {pids}; setsid sh -c 'echo $$ >> {pids}; exec sleep 778' & wait"
+    async with crowd.stack.client() as client:
+        await client.enqueue(JobParams(command="sh", args=("-c", script)), max_attempts=1)
+    await until(lambda: pids.exists() and len(pids.read_text().split()) == 2, limit_seconds=LIMIT_SECONDS)
+    descendants = [int(pid) for pid in pids.read_text().split()]
+    assert all(map(lives, descendants))
+
+    worker.send(signal.SIGKILL)
+    await worker.ended()
+    for pid in descendants:
+        await until_gone(pid)
 
 
 async def talk_until(crowd: Crowd, gate: Path) -> tuple[str, Watch, int]:

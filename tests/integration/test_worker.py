@@ -163,6 +163,7 @@ async def test_the_environment_is_the_bases_the_jobs_and_ours(tmp_path: Path) ->
     async with working(tmp_path, base_environment=base) as bench:
         log = await bench.do("env", environment={"COLOUR": "blue", "AIRUNNER_QUEUE": "forged"})
     seen = dict(line.split("=", 1) for line in log.output().decode().splitlines())
+    assert len(seen.pop("AIRUNNER_WORKER_MARK")) == 32
     assert seen == {
         "PATH": os.defpath,
         "COLOUR": "blue",

@@ -13,6 +13,7 @@ import uvicorn
 from airunner.client.loop_thread import LoopThread
 from airunner.domain.clock import SystemClock
 from airunner.server.asgi import AppOptions, build_app
+from airunner.server.connections import ConnectionGuard
 from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.conditions import until
@@ -29,13 +30,17 @@ class Certificate:
 
 @asynccontextmanager
 async def serve(
-    services: Services, options: AppOptions = OPEN, certificate: Certificate | None = None
+    services: Services,
+    options: AppOptions = OPEN,
+    certificate: Certificate | None = None,
+    guard: ConnectionGuard | None = None,
 ) -> AsyncIterator[str]:
     """Serve a platform that is open already; several servers may share one, like replicas a store."""
     config = uvicorn.Config(
         build_app(services, options),
         host="127.0.0.1",
         port=0,
+        http=guard.protocol if guard else "httptools",  # type: ignore[arg-type]  # it is only ever called
         loop="none",
         lifespan="off",
         log_config=None,

@@ -4,26 +4,51 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from airunner.cli.signals import SHUTDOWN_SIGNALS, on_shutdown_signals
+from airunner.cli.signals import on_shutdown_signals
 from airunner.testing.conditions import until
 
+# A command whose loop stands still, in a call that lets nobody else have its turn on the loop.
+STUCK = """
+import asyncio, time
+from airunner.cli.signals import on_shutdown_signals
 
-@pytest.fixture(autouse=True)
-async def handlers_end_with_the_test() -> AsyncIterator[None]:
-    yield
-    for number in SHUTDOWN_SIGNALS:
-        asyncio.get_running_loop().remove_signal_handler(number)
+async def main():
+    on_shutdown_signals(lambda: print("stop"), lambda: print("kill"))
+    print("ready", flush=True)
+    time.sleep(600)
+
+asyncio.run(main())
+"""
+DEAF = STUCK.replace("time.sleep(600)", "await asyncio.sleep(600)")
+
+Catch = Callable[..., None]
 
 
-async def test_the_first_signal_stops_and_each_later_one_kills() -> None:
+@pytest.fixture
+def catch() -> Iterator[Catch]:
+    undo: list[Callable[[], None]] = []
+
+    def catch(stop: Callable[[], object], kill: Callable[[], object], ended: list[int]) -> None:
+        undo.append(on_shutdown_signals(stop, kill, end_process=ended.append))
+
+    yield catch
+    for take_back in undo:
+        take_back()
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_the_first_signal_stops_and_each_later_one_kills(catch: Catch, first: signal.Signals) -> None:
     calls: list[str] = []
-    on_shutdown_signals(lambda: calls.append("stop"), lambda: calls.append("kill"))
-    signal.raise_signal(signal.SIGTERM)
+    catch(lambda: calls.append("stop"), lambda: calls.append("kill"), [])
+    signal.raise_signal(first)
     await until(lambda: calls == ["stop"])
     signal.raise_signal(signal.SIGINT)
     await until(lambda: calls == ["stop", "kill"])
@@ -31,7 +56,7 @@ async def test_the_first_signal_stops_and_each_later_one_kills() -> None:
     await until(lambda: calls == ["stop", "kill", "kill"])
 
 
-async def test_a_stop_that_fails_leaves_the_second_signal_its_effect() -> None:
+async def test_a_stop_that_fails_leaves_the_second_signal_its_effect(catch: Catch) -> None:
     calls: list[str] = []
     failures: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
@@ -39,9 +64,45 @@ async def test_a_stop_that_fails_leaves_the_second_signal_its_effect() -> None:
     def stop() -> None:
         raise RuntimeError("it broke")
 
-    on_shutdown_signals(stop, lambda: calls.append("kill"))
+    catch(stop, lambda: calls.append("kill"), [])
     signal.raise_signal(signal.SIGTERM)
     await until(lambda: bool(failures))
     signal.raise_signal(signal.SIGTERM)
     await until(lambda: calls == ["kill"])
     assert str(failures[0]["exception"]) == "it broke"
+
+
+async def test_the_process_ends_soon_after_the_second_signal(catch: Catch) -> None:
+    ended: list[int] = []
+    catch(lambda: None, lambda: None, ended)
+    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)
+    await until(lambda: ended == [128 + signal.SIGTERM])
+
+
+@pytest.mark.parametrize("program", [STUCK, DEAF], ids=["stuck", "deaf"])
+def test_two_signals_end_a_process_whatever_hangs(program: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGTERM)
+        time_of_second = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) in {128 + signal.SIGTERM, 128 + signal.SIGINT}
+        assert time.monotonic() - time_of_second < 10
+
+
+def test_an_ignored_hangup_stays_ignored() -> None:
+    with subprocess.Popen(
+        ["nohup", sys.executable, "-c", DEAF],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGHUP)
+        # Different ones: two of a kind that come together are one.
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) in {128 + signal.SIGTERM, 128 + signal.SIGINT}

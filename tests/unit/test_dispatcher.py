@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 import structlog
 
+from airunner.domain.answers import Enqueued
 from airunner.domain.errors import Unavailable
-from airunner.domain.job import Job
+from airunner.domain.job import Job, JobState
 from airunner.domain.lifecycle import Lifecycle
 from airunner.domain.requests import DequeueRequest
 from airunner.services.composition import Services
@@ -17,14 +18,16 @@ from airunner.stores.memory import MemoryStore
 from airunner.stores.records import Demand, Release
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
-from airunner.testing.factories import make_request, make_services
+from airunner.testing.factories import NOON, make_request, make_services
 
 
 class FragileStore(MemoryStore):
     """Breaks at the first release, and on demand at the next claim."""
 
     claim_error: Exception | None = None
+    withdraw_error: Exception | None = None
     release_errors: int = 1
+    release_error: Exception = RuntimeError("a surprise")
 
     async def dequeue_jobs(self, demand: Demand) -> Sequence[Job]:
         jobs = await super().dequeue_jobs(demand)
@@ -32,10 +35,16 @@ class FragileStore(MemoryStore):
             raise self.claim_error
         return jobs
 
+    async def withdraw(self, demand: Demand) -> None:
+        error, self.withdraw_error = self.withdraw_error, None
+        if error:
+            raise error
+        await super().withdraw(demand)
+
     async def release_job(self, release: Release, now: int) -> Lifecycle:
         if self.release_errors:
             self.release_errors -= 1
-            raise RuntimeError("a surprise")
+            raise self.release_error
         return await super().release_job(release, now)
 
 
@@ -78,3 +87,51 @@ async def test_a_claim_that_breaks_after_its_caller_left_is_logged(
         await asyncio.wait({leaving})
         await services.dispatcher.stop()
     assert [(entry["event"], entry["error"]) for entry in logs] == [("dequeue.hand_back_failed", text)]
+
+
+async def test_what_the_store_cannot_write_now_is_handed_back_when_it_can(store: FragileStore) -> None:
+    clock = ManualClock()
+    store.release_errors, store.release_error = 3, Unavailable("the disk is full")
+    async with make_services(store, clock) as services:
+        await services.jobs.enqueue_jobs([make_request() for _ in range(2)])
+        claimed = await services.jobs.dequeue_jobs(DequeueRequest(queue="builds", max_jobs=2))
+        services.jobs.hand_back(claimed)
+        for _ in range(20):
+            await asyncio.sleep(0)
+            clock.advance(1)
+        await until(lambda: not store.release_errors)
+        await services.dispatcher.stop()
+        lives = [(await services.jobs.get_job(job.job.job_id)).life for job in claimed]
+    assert [(life.state, life.handed_back) for life in lives] == [(JobState.SCHEDULED, 1)] * 2
+
+
+async def test_a_stop_does_not_wait_for_a_store_that_cannot_write(store: FragileStore) -> None:
+    clock = ManualClock()
+    store.release_errors, store.release_error = 1_000, Unavailable("the disk is full")
+    async with make_services(store, clock) as services:
+        await services.jobs.enqueue_jobs([make_request()])
+        services.jobs.hand_back(await services.jobs.dequeue_jobs(DequeueRequest(queue="builds")))
+        stopping = asyncio.create_task(services.dispatcher.stop())
+        while not stopping.done():
+            await asyncio.sleep(0)
+            clock.advance(1)
+        await stopping
+        assert clock.now() - NOON <= 60_000
+
+
+async def test_a_wait_that_breaks_leaves_no_demand_behind(store: FragileStore) -> None:
+    clock = ManualClock()
+    store.release_errors = 0
+    async with make_services(store, clock) as services:
+        store.withdraw_error = RuntimeError("a surprise")
+        waiting = asyncio.create_task(
+            services.jobs.dequeue_jobs(DequeueRequest(queue="builds", wait_seconds=1))
+        )
+        await until(lambda: services.dispatcher.waiting == 1)
+        clock.advance(1)
+        with pytest.raises(RuntimeError):
+            await waiting
+        await services.dispatcher._background_tasks.finish()
+        (outcome,) = await services.jobs.enqueue_jobs([make_request()])
+        assert isinstance(outcome, Enqueued)
+        assert (await services.jobs.get_job(outcome.job_id)).state is JobState.SCHEDULED

@@ -115,3 +115,26 @@ def test_what_comes_later_runs_too(handlers: Loop) -> None:
         handlers.run(Call(_nothing))
         handlers.wait()
     assert len(handlers.over) == 3
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_a_task_that_leaves_the_interpreter_ends_alone(handlers: Loop, error: BaseException) -> None:
+    started: list[asyncio.Task[None]] = []
+
+    async def leave() -> None:
+        raise error
+
+    async def start() -> None:
+        started.append(asyncio.create_task(leave()))
+        await asyncio.sleep(0)
+
+    async def go_on() -> None:
+        await asyncio.sleep(0.01)
+
+    handlers.run(Call(start), *(Call(go_on) for _ in range(3)))
+    handlers.wait()
+    handlers.run(Call(go_on))
+    handlers.wait()
+    assert started[0].done()
+    with pytest.raises(type(error)):
+        started[0].result()

@@ -6,14 +6,15 @@ import asyncio
 import sqlite3
 import uuid
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from airunner.domain.answers import Enqueued
-from airunner.domain.errors import InternalError, InvalidArgument, Unavailable
+from airunner.domain.errors import FailedPrecondition, InternalError, InvalidArgument, Unavailable
 from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import JobParams, mint_job_id
+from airunner.domain.job import JobParams, JobState, mint_job_id
 from airunner.domain.requests import DequeueRequest, JobQuery
 from airunner.services.composition import Services
 from airunner.stores.records import Demand, NewJob
@@ -193,12 +194,31 @@ async def test_what_a_claim_leaves_is_offered_to_those_who_wait(tmp_path: Path) 
 
 async def test_a_row_that_cannot_be_read_stops_nobody_else(services: Services, store: SqliteStore) -> None:
     waiting = asyncio.create_task(store.dequeue_jobs(demand()))
-    await store.set_paused("other", paused=True)
-    await store.enqueue_jobs([bad_job()])
-    with pytest.raises(InternalError):
-        await waiting
-    await store.check()
-    await enqueue(services)
+    bad = bad_job()
+    await store.enqueue_jobs([bad])
+    good = await enqueue(services)
+    assert [job.job_id for job in await waiting] == [good]
+    unreadable = await services.jobs.get_job(bad.job_id)
+    assert unreadable.state is JobState.FAILED
+    assert unreadable.result
+    assert unreadable.result.error_message == "the job cannot be read"
+    listed = (await services.jobs.list_jobs(JobQuery())).jobs
+    assert {job.job_id for job in listed} == {bad.job_id, good}
+    with pytest.raises(FailedPrecondition):
+        await services.jobs.retry_job(bad.job_id, str(uuid.uuid4()))
+
+
+async def test_a_claim_of_many_leaves_out_what_cannot_be_read(
+    services: Services, store: SqliteStore, clock: ManualClock
+) -> None:
+    first = await enqueue(services)
+    await store.enqueue_jobs([bad_job() for _ in range(3)])
+    last = await enqueue(services)
+    claimed = await store.dequeue_jobs(replace(demand(), max_jobs=10, waits=False))
+    assert [job.job_id for job in claimed] == [first, last]
+    clock.advance(8 * 24 * 3600)
+    await services.maintenance.run_once()
+    assert len((await services.jobs.list_jobs(JobQuery())).jobs) == 2
 
 
 async def test_a_closed_store_turns_everybody_away(store: SqliteStore) -> None:

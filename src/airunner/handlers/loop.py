@@ -9,12 +9,15 @@ from contextvars import Context as Variables
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+import structlog
 import uvloop
 
 from airunner.handlers.loop_callbacks import LoopCallbacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+_log = structlog.get_logger("airunner.handlers")
 
 # A shared task ends after so many calls, so that other tasks of the loop have their turn.
 _CALLS_PER_TASK: Final = 100
@@ -46,6 +49,7 @@ class HandlerLoop(Generic[C]):
         self._on_ended = on_ended
         self._waiting: deque[C] = deque()
         self._shared_tasks = 0
+        self._closing = False
         self._loop = uvloop.new_event_loop()
         self._callbacks = LoopCallbacks(self._loop)
         threading.Thread(target=self._run, name="airunner-async-handlers", daemon=True).start()
@@ -57,6 +61,7 @@ class HandlerLoop(Generic[C]):
 
     def close(self) -> None:
         """Cancel what runs, and end."""
+        self._closing = True
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _open_shared_task(self) -> None:
@@ -76,9 +81,17 @@ class HandlerLoop(Generic[C]):
             if self._shared_tasks != number or len(copy_context()) > _VARIABLES_OF_A_CALL:
                 return
 
+    def _survive(self) -> None:
+        """Run the loop; a `sys.exit` in a task that a handler started ends that task alone."""
+        try:
+            self._loop.run_forever()
+        except BaseException as error:  # noqa: BLE001  SystemExit above all: the loop is not one handler's
+            _log.error("handlers.loop_interrupted", error=f"{type(error).__name__}: {error}")
+
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while not self._closing:
+            self._survive()
         tasks: set[asyncio.Task[Any]] = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()

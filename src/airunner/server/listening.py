@@ -63,7 +63,7 @@ def http_config(app: Any, **differences: Any) -> uvicorn.Config:
     """Return how we serve HTTP: on the loop that runs, without a log or a word of who we are."""
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=differences.pop("http", "httptools"),
         loop="none",
         ws="none",
         lifespan="off",

@@ -13,6 +13,7 @@ import uvicorn
 
 from airunner.domain.errors import FailedPrecondition
 from airunner.server.asgi import AppOptions, build_app
+from airunner.server.connections import ConnectionGuard, ConnectionLimits
 from airunner.server.guard import is_loopback
 from airunner.server.listening import HttpServer, bind, first, http_config, url_of
 
@@ -37,6 +38,7 @@ class ServeOptions:
     cert_file: Path | None = None
     key_file: Path | None = None
     shutdown_grace_seconds: float = 5
+    connections: ConnectionLimits = ConnectionLimits()
 
 
 class Server:
@@ -52,6 +54,8 @@ class Server:
         self._options = options
         # Open around the services, since one of their loops may send with it.
         self._exporter = exporter or nullcontext()
+        self._guard = ConnectionGuard(options.connections, services.clock)
+        services.add_loop(self._guard.periodic())
         self._uvicorn: HttpServer | None = None
         self._stop = asyncio.Event()
 
@@ -98,6 +102,7 @@ class Server:
     def _config(self) -> uvicorn.Config:
         return http_config(
             build_app(self._services, self._options.app),
+            http=self._guard.protocol,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=max(1, int(self._options.shutdown_grace_seconds)),
             ssl_certfile=self._options.cert_file,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from airunner.domain.background import BackgroundTasks
 from airunner.domain.clock import wait_until
-from airunner.domain.errors import Unavailable, error_text
+from airunner.domain.errors import DeadlineExceeded, ResourceExhausted, Unavailable, error_text
+from airunner.domain.retry import RetryPolicy, retry
 from airunner.stores.records import AttemptKey, Release
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from airunner.stores.records import Demand
 
 _log = structlog.get_logger("airunner.dispatcher")
+
+_HAND_BACK: Final = RetryPolicy(first_seconds=0.2, max_seconds=5.0)
+_PASSING: Final = (Unavailable, DeadlineExceeded, ResourceExhausted)
+_STOP_MS: Final = 5_000
 
 
 class Dispatcher:
@@ -49,7 +54,8 @@ class Dispatcher:
                 if not claim.done():
                     await self._store.withdraw(demand)
             jobs = await asyncio.shield(claim)
-        except asyncio.CancelledError:
+        except BaseException:
+            # Whatever went wrong, nobody is there for what the claim may still bring.
             self._background_tasks.begin("retract", self._retract(demand, claim))
             raise
         finally:
@@ -60,34 +66,41 @@ class Dispatcher:
 
     def hand_back(self, jobs: Sequence[Job]) -> None:
         """Give back claimed jobs that reached nobody."""
-        if jobs:
-            self._background_tasks.begin("hand back", self._release(jobs))
+        for job in jobs:
+            # Each by itself: one that cannot be written now holds up no other.
+            self._background_tasks.begin(job.job_id, self._release(job))
 
     async def stop(self) -> None:
-        """End all waiting, and finish handing back."""
+        """End all waiting, and finish handing back, within a few seconds: what is left lapses."""
         self._stopping = True
         for demand in list(self._waiting):
             await self._store.withdraw(demand)
-        await self._background_tasks.finish()
+        finishing = asyncio.ensure_future(self._background_tasks.finish())
+        if not await wait_until(self._clock, self._clock.now() + _STOP_MS, finishing):
+            self._background_tasks.cancel()
+        await finishing
 
     async def _retract(self, demand: Demand, claim: asyncio.Future[Sequence[Job]]) -> None:
         if not claim.done():
             await self._store.withdraw(demand)
-        await self._release(await claim)
+        self.hand_back(await claim)
 
-    async def _release(self, jobs: Sequence[Job]) -> None:
-        for job in jobs:
-            key = AttemptKey(job.job_id, job.attempt, job.receipt)
-            try:
-                await self._store.release_job(Release(key=key, unstarted=True), self._clock.now())
-            except Exception as error:  # noqa: BLE001  the others are handed back; this one lapses in time
-                _log.warning("dequeue.hand_back_failed", job_id=job.job_id, error=error_text(error))
+    async def _release(self, job: Job) -> None:
+        """Give a job back, however long the store cannot write, until it lapses anyway."""
+        release = Release(key=AttemptKey(job.job_id, job.attempt, job.receipt), unstarted=True)
+        await retry(
+            _HAND_BACK,
+            self._clock,
+            lambda: self._store.release_job(release, self._clock.now()),
+            retry_if=lambda error: isinstance(error, _PASSING),
+            on_failure=lambda error, _: _log_failure(job.job_id, error),
+            give_up_at=job.life.visible_until,
+        )
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping:
             raise Unavailable("the server is shutting down")
 
 
-def _log_failure(_task: str, error: BaseException) -> None:
-    """Say that a claim could not even be looked at; what it took lapses by itself."""
-    _log.warning("dequeue.hand_back_failed", error=error_text(error))
+def _log_failure(task: str, error: BaseException) -> None:
+    _log.warning("dequeue.hand_back_failed", job_id=task, error=error_text(error))

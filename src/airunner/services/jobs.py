@@ -120,7 +120,7 @@ class JobService:
             noted = bell.rings
             now = self._clock.now()
             life = await self._store.extend_job(_key(token), seconds, now)
-            self._workers.beat(token.job_id, now)
+            self._workers.beat(token.job_id, now, life.visible_until)
             until = min(now + request.wait_seconds * 1000, life.visible_until)
             while True:
                 watched = self._watchers.watched(token.job_id) or life.watched_until > self._clock.now()
@@ -229,6 +229,8 @@ class JobService:
         job = await self._store.get_job(job_id)
         if not job.state.terminal:
             raise FailedPrecondition("only a job that has ended can be retried")
+        if job.abridged:
+            raise FailedPrecondition("the parameters of this job cannot be read")
         now = self._clock.now()
         copy = NewJob(
             job_id=mint_job_id(now),

@@ -65,6 +65,7 @@ class Maintenance:
         """Run one bounded step."""
         # A step that fails is not repeated at once.
         self._has_more = False
+        self._workers.forget_lapsed(self._clock.now())
         upkeep = await self._store.maintain(self._retention, self._clock.now())
         for job_id in upkeep.ended_jobs:
             self._workers.left(job_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
     from airunner.domain.job import Job
 
 _FORGOTTEN_AFTER_MS = 5 * 60 * 1000
-_NOBODY = ("", 0)
+# Beyond its visibility, in which its holder may still be heard of.
+_LAPSED_FOR_MS = 60 * 1000
+_MAX_LISTED_JOBS = 100
+_NOBODY = ("", 0, 0)
 
 
 @dataclass(slots=True)
@@ -27,12 +31,13 @@ class _Worker:
 class WorkerRegistry:
     """Remembers workers for five minutes, or as long as they hold jobs.
 
-    Of jobs it knows who holds them since when, also if the holder gave no name.
+    Of jobs it knows who holds them since when, also if the holder gave no name. A job that was finished on
+    another server is forgotten when its visibility has passed without a heartbeat here.
     """
 
     def __init__(self) -> None:
         self._workers: dict[str, _Worker] = {}
-        self._holders: dict[str, tuple[str, int]] = {}
+        self._holders: dict[str, tuple[str, int, int]] = {}
 
     def requested(self, worker_id: str, instance_id: str, queues: tuple[str, ...], now: int) -> None:
         """Note that a worker asks for jobs."""
@@ -42,30 +47,39 @@ class WorkerRegistry:
 
     def took(self, worker_id: str, jobs: Iterable[Job]) -> int:
         """Note that a worker got jobs; return how many of them another held and never released."""
-        claimed_at = {job.job_id: (worker_id, job.life.updated_at) for job in jobs}
-        lost = sum([self.left(job_id) > 0 for job_id in claimed_at.keys() & self._holders.keys()])
-        self._holders.update(claimed_at)
+        taken = {job.job_id: (worker_id, job.life.updated_at, job.life.visible_until) for job in jobs}
+        lost = sum([self.left(job_id) > 0 for job_id in taken.keys() & self._holders.keys()])
+        self._holders.update(taken)
         worker = self._workers.get(worker_id)
         if worker:
-            worker.job_ids.update(dict.fromkeys(claimed_at))
+            worker.job_ids.update(dict.fromkeys(taken))
         return lost
 
-    def beat(self, job_id: str, now: int) -> None:
-        """Note a sign of life of the holder of a job."""
-        worker = self._workers.get(self._holders.get(job_id, _NOBODY)[0])
+    def beat(self, job_id: str, now: int, visible_until: int = 0) -> None:
+        """Note a sign of life of the holder of a job, which may have extended its visibility."""
+        worker_id, since, until = self._holders.get(job_id, _NOBODY)
+        if visible_until > until and since:
+            self._holders[job_id] = (worker_id, since, visible_until)
+        worker = self._workers.get(worker_id)
         if worker:
             worker.last_seen_at = now
 
+    def forget_lapsed(self, now: int) -> None:
+        """Let go of the jobs whose visibility is long over: whatever became of them happened elsewhere."""
+        lapsed = [job_id for job_id, (_, _, until) in self._holders.items() if until + _LAPSED_FOR_MS < now]
+        for job_id in lapsed:
+            self.left(job_id)
+
     def left(self, job_id: str) -> int:
         """Note that nobody holds a job any more; return when it was claimed, 0 if that is not known."""
-        worker_id, since = self._holders.pop(job_id, _NOBODY)
+        worker_id, since, _ = self._holders.pop(job_id, _NOBODY)
         worker = self._workers.get(worker_id)
         if worker:
             worker.job_ids.pop(job_id, None)
         return since
 
     def list(self, now: int) -> Sequence[WorkerSeen]:
-        """Return the workers that called lately or hold jobs, by name."""
+        """Return the workers that called lately or hold jobs, by name, each with up to 100 of its jobs."""
         for worker_id, worker in list(self._workers.items()):
             if now - worker.last_seen_at > _FORGOTTEN_AFTER_MS and not worker.job_ids:
                 del self._workers[worker_id]
@@ -75,7 +89,7 @@ class WorkerRegistry:
                 instance_id=worker.instance_id,
                 queues=worker.queues,
                 last_seen_at=worker.last_seen_at,
-                job_ids=tuple(worker.job_ids),
+                job_ids=tuple(itertools.islice(worker.job_ids, _MAX_LISTED_JOBS)),
             )
             for worker_id, worker in sorted(self._workers.items())
         ]

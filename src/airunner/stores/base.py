@@ -119,7 +119,10 @@ class JobStore(KeyStore, Protocol):
         """
 
     async def withdraw(self, demand: Demand) -> None:
-        """Make a waiting dequeue answer with nothing, unless it was served already."""
+        """Make a waiting dequeue answer with nothing, unless it was served already.
+
+        It never fails, whatever the store can write: a demand that stayed would take jobs for nobody.
+        """
 
     async def extend_job(self, key: AttemptKey, visibility_seconds: int, now: int) -> Lifecycle:
         """Give the holder more time; zero keeps the visibility it has."""

@@ -42,8 +42,8 @@ def make_cursor(number: int) -> str:
 def parse_cursor(cursor: str) -> int:
     """Return the number of a cursor."""
     try:
-        if cursor[:1] == "j" and len(cursor) <= 17:
-            return int(cursor[1:], 16)
+        if cursor[:1] == "j" and 0 <= (number := int(cursor[1:], 16)) < 2**63:
+            return number
     except ValueError:
         pass
     raise InvalidArgument("cursor is not one of ours")

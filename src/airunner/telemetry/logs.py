@@ -1,18 +1,18 @@
-"""Structured logs on standard error."""
+"""Structured logs on standard error. Logging never raises: what cannot be written is dropped and counted."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import Any
 
 import structlog
 
-if TYPE_CHECKING:
-    from typing import TextIO
+from airunner.telemetry.instruments import Counter
 
 _log = structlog.get_logger("airunner.telemetry")
+
+logs_dropped = Counter("airunner.logs.dropped", "Log lines that could not be written")
 
 
 def set_up_logs(level: str, style: str = "auto") -> None:
@@ -32,10 +32,30 @@ def set_up_logs(level: str, style: str = "auto") -> None:
             structlog.processors.format_exc_info,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _LogFile(sys.stderr))),
+        wrapper_class=_never_raising(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def _never_raising(level: int) -> type[structlog.typing.FilteringBoundLogger]:
+    """Return a logger of a level and above whose calls always return.
+
+    A disk without room, a pipe that nobody reads, a value that cannot be shown: none of it is the caller's.
+    """
+    base: Any = structlog.make_filtering_bound_logger(level)
+
+    class NeverRaising(base):  # type: ignore[misc]  # structlog makes the class
+        def _proxy_to_logger(
+            self, method_name: str, event: str | None = None, *args: Any, **fields: Any
+        ) -> Any:
+            try:
+                return super()._proxy_to_logger(method_name, event, *args, **fields)
+            except Exception:  # noqa: BLE001  there is nowhere to tell of it but in a number
+                logs_dropped.add(1)
+                return None
+
+    return NeverRaising
 
 
 def forward_warnings(library: str, event: str) -> None:
@@ -43,21 +63,6 @@ def forward_warnings(library: str, event: str) -> None:
     logger = logging.getLogger(library)
     logger.handlers = [_Forwarder(event)]
     logger.propagate = False
-
-
-class _LogFile:
-    """A file that drops what cannot be written: no call fails because a disk is full or a reader is gone."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-
-    def write(self, text: str) -> None:
-        with suppress(OSError, ValueError):
-            self._file.write(text)
-
-    def flush(self) -> None:
-        with suppress(OSError, ValueError):
-            self._file.flush()
 
 
 class _Forwarder(logging.Handler):

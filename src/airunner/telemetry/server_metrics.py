@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from airunner.telemetry.instruments import LONG_SECONDS, SECONDS, Counter, Gauge, Histogram, Instrument
+from airunner.telemetry.logs import logs_dropped
 
 queue_depth = Gauge("airunner.queue.depth", "Jobs in a queue, by state", "queue", "state")
 queue_oldest_age = Gauge("airunner.queue.oldest_age", "Age of the oldest scheduled job", "queue", unit="s")
@@ -38,6 +39,10 @@ events_published = Counter("airunner.events.published", "Events published")
 events_batches = Counter("airunner.events.batches", "Batches that these events were stored in")
 events_published_bytes = Counter("airunner.events.published_bytes", "Size of these batches", unit="By")
 streams_active = Gauge("airunner.streams.active", "Open event streams")
+
+connections_refused = Counter(
+    "airunner.connections.refused", "Connections that were refused or ended by a limit", "reason"
+)
 
 dequeues_waiting = Gauge("airunner.dequeues.waiting", "Dequeue calls that wait for jobs")
 workers_seen = Gauge("airunner.workers", "Workers that called lately", "health")
@@ -81,6 +86,7 @@ SERVER_METRICS: Final[tuple[Instrument, ...]] = (
     events_batches,
     events_published_bytes,
     streams_active,
+    connections_refused,
     dequeues_waiting,
     workers_seen,
     loop_last_success_age,
@@ -93,4 +99,5 @@ SERVER_METRICS: Final[tuple[Instrument, ...]] = (
     aws_retries,
     aws_throttles,
     aws_consumed_capacity,
+    logs_dropped,
 )

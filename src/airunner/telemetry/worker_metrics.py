@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from airunner.telemetry.instruments import LONG_SECONDS, SECONDS, Counter, Gauge, Histogram, Instrument
+from airunner.telemetry.logs import logs_dropped
 
 attempts_ended = Counter("airunner.worker.attempts", "Attempts that ended here", "outcome")
 attempts_running = Gauge("airunner.worker.running", "Attempts at work")
@@ -44,4 +45,5 @@ WORKER_METRICS: Final[tuple[Instrument, ...]] = (
     publish_latency,
     publish_retries,
     events_lost,
+    logs_dropped,
 )

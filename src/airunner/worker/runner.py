@@ -16,6 +16,7 @@ from airunner.worker.handlers.attempt import HandlerAttempt
 from airunner.worker.process.checkout import CheckoutRules, checkout_refusal, repository_secrets
 from airunner.worker.process.command import CommandAttempt
 from airunner.worker.process.process import CANNOT_START, ProcessSpec
+from airunner.worker.process.reaper import OrphanReaper
 from airunner.worker.publishing.publisher import Publisher
 from airunner.worker.publishing.report import AttemptReport, through_one_cancellation
 from airunner.worker.publishing.spool import SPOOL_MAX_BYTES, Spool
@@ -60,6 +61,11 @@ class JobRunner:
         self._events = events
         self._clock = clock
         self._environment = environment
+        self._reaper = OrphanReaper()
+
+    def close(self) -> None:
+        """Kill what jobs left running, in whatever session. Blocks for a moment."""
+        self._reaper.close()
 
     async def process(self, delivery: Delivery[Attempt]) -> JobOutcome:
         """Run the job and return how it ended, with the events that were not published before."""
@@ -86,6 +92,7 @@ class JobRunner:
             return await report.refuse(refusal, CANNOT_START, began_at)
         try:
             async with self._folder(job.params) as folder:
+                self._reaper.ensure()
                 attempt = CommandAttempt(delivery, report, self._clock)
                 return await attempt.run(self._spec(job, folder), self._environment.checkout)
         except _NoFolder as error:
@@ -149,6 +156,7 @@ class JobRunner:
                 "AIRUNNER_JOB_ID": job.job_id,
                 "AIRUNNER_ATTEMPT": str(job.attempt),
                 "AIRUNNER_QUEUE": job.queue,
+                **self._reaper.environment,
             },
             working_directory=folder,
             pty=params.process_type is ProcessType.PTY,

@@ -59,7 +59,7 @@ class Worker:
 
     def __init__(self, jobs: JobsApi, events: EventsApi, clock: Clock, options: WorkerOptions) -> None:
         self._options = options
-        runner = JobRunner(events, clock, options.environment)
+        runner = self._runner = JobRunner(events, clock, options.environment)
         self._fast_path = HandlerFastPath(
             options.handlers or Registry(),
             TaskRunner(AttemptMetrics(runner.process, clock).process),
@@ -96,17 +96,18 @@ class Worker:
             for end in gauges:
                 end()
             await sweeping
+            await asyncio.to_thread(self._runner.close)
         _log.info("worker.end")
 
     def stop(self) -> None:
         """Take no more jobs, let the running ones finish for a while, give back the rest."""
-        _log.info("worker.stop", drain_seconds=self._options.drain_seconds)
         self._consumer.stop()
+        _log.info("worker.stop", drain_seconds=self._options.drain_seconds)
 
     def kill(self) -> None:
         """End at once; what was running is delivered again when its visibility lapses."""
-        _log.warning("worker.kill")
         self._consumer.kill()
+        _log.warning("worker.kill")
 
     async def _sweep_spool(self) -> None:
         """Report and remove what workers that died left behind: others have begun their jobs again."""

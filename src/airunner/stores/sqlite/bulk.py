@@ -9,9 +9,12 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+import structlog
+
 from airunner.codec.jobs import encode_result
 from airunner.domain import lifecycle
 from airunner.domain.errors import AirunnerError, JobNotFound
+from airunner.domain.job import JobResult, JobState, Outcome
 from airunner.domain.splitting import split_by_count
 from airunner.stores.sqlite import rows
 
@@ -24,13 +27,26 @@ if TYPE_CHECKING:
     from airunner.stores.records import Completion, Demand
     from airunner.stores.sqlite.writer import Transaction
 
+_log = structlog.get_logger("airunner.store")
+
 # How many rows one statement saves. Shorter lists are filled up: SQLite keeps few statements ready.
 _STATEMENT_SIZES = (1, 10, 100)
 _SAVED_AT_ONCE = _STATEMENT_SIZES[-1]
 
 
 def begin(tx: Transaction, found: Sequence[rows.Row], demand: Demand, now: int) -> list[Job]:
-    """Claim the jobs of rows of JOB and id, which are claimable now."""
+    """Claim the jobs of rows of JOB and id, which are claimable now; end those that cannot be read."""
+    try:
+        return _begin(tx, found, demand, now)
+    except Exception:
+        unreadable = [row for row in found if not rows.is_readable(row)]
+        if not unreadable:
+            raise
+        _end_unreadable(tx, unreadable, now)
+        return _begin(tx, [row for row in found if row not in unreadable], demand, now)
+
+
+def _begin(tx: Transaction, found: Sequence[rows.Row], demand: Demand, now: int) -> list[Job]:
     lives = rows.lives_from_rows(found)
     claimed = {
         id(life): lifecycle.claim(
@@ -43,8 +59,22 @@ def begin(tx: Transaction, found: Sequence[rows.Row], demand: Demand, now: int) 
         for life in {id(life): life for life in lives}.values()
     }
     begun = {row[-1]: claimed[id(life)] for row, life in zip(found, lives, strict=True)}
+    jobs = rows.jobs_from_rows(found, begun.values())
     _save_alike(tx, rows.SAVE_CLAIMS, begun)
-    return rows.jobs_from_rows(found, begun.values())
+    return jobs
+
+
+def _end_unreadable(tx: Transaction, found: Sequence[rows.Row], now: int) -> None:
+    """Fail jobs whose rows cannot be read; their bytes stay until the purge."""
+    result = encode_result(
+        JobResult(
+            success=False, outcome=Outcome.FAILURE, error_message="the job cannot be read", completed_at=now
+        )
+    )
+    for row in found:
+        values = (int(JobState.FAILED), now, now, result, row[-1])
+        tx.connection.execute(rows.END_UNREADABLE, values)
+        _log.error("store.row_unreadable", row=row[-1])
 
 
 def complete(tx: Transaction, completions: Sequence[Completion], now: int) -> list[Lifecycle | AirunnerError]:

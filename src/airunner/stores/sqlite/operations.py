@@ -15,7 +15,7 @@ from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from airunner.domain.event import EncodedEvent
     from airunner.domain.lifecycle import Lifecycle
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 # How much one write may move, so that no other write waits long.
 _PROMOTED_AT_ONCE = 10_000
 _ENDED_AT_ONCE = 500
-_PURGED_JOBS_AT_ONCE = 200
-_PURGED_EVENTS_AT_ONCE = 2_000
+_PURGED_ROWS_AT_ONCE = 500
+_PURGED_BYTES_AT_ONCE = 4 * 1024 * 1024
 
 
 def enqueue(tx: Transaction, jobs: Sequence[NewJob], max_queued: int) -> list[Enqueued | AirunnerError]:
@@ -37,12 +37,8 @@ def enqueue(tx: Transaction, jobs: Sequence[NewJob], max_queued: int) -> list[En
 def claim(tx: Transaction, demand: Demand, now: int) -> list[Job]:
     """Claim the oldest claimable jobs of the first queue that has any."""
     for queue in demand.queues:
-        if not _paused(tx.connection, queue) and (found := _claimable(tx, queue, demand.max_jobs, now)):
-            tx.waking_queues.add(queue)
-            if len(found) == demand.max_jobs:
-                # There may be more, and what fell due just now has no timer any more.
-                tx.ready_queues.add(queue)
-            return begin(tx, found, demand, now)
+        if not _paused(tx.connection, queue) and (jobs := _claim_in(tx, queue, demand, now)):
+            return jobs
     return []
 
 
@@ -124,12 +120,14 @@ def survive_downtime(tx: Transaction, now: int) -> None:
 
 
 def maintain(tx: Transaction, retention: Retention, now: int) -> Upkeep:
-    """End what nobody may claim any more, and purge what is too old; a bounded part of it."""
-    return Upkeep(
-        ended_jobs=_end_expired(tx, now),
-        purged_jobs=_purge_jobs(tx, now - retention.jobs_ms),
-        purged_events=_purge_events(tx, now - retention.events_ms),
-    )
+    """End what nobody may claim any more, and purge what is too old; a bounded part of it.
+
+    One call deletes 500 rows or 4 MiB at most, so that no other write waits long for it.
+    """
+    ended = _end_expired(tx, now)
+    purged_events = _purge_orphans(tx) or _purge_events(tx, now - retention.events_ms)
+    purged_jobs = 0 if purged_events else _purge_jobs(tx, now - retention.jobs_ms)
+    return Upkeep(ended_jobs=ended, purged_jobs=purged_jobs, purged_events=purged_events)
 
 
 def next_wake(connection: sqlite3.Connection, queues: Sequence[str]) -> int | None:
@@ -201,6 +199,18 @@ def _paused(connection: sqlite3.Connection, queue: str) -> bool:
     return row is not None and bool(row[0])
 
 
+def _claim_in(tx: Transaction, queue: str, demand: Demand, now: int) -> list[Job]:
+    """Claim jobs of one queue; rows that cannot be read are ended, and the next ones taken."""
+    while found := _claimable(tx, queue, demand.max_jobs, now):
+        tx.waking_queues.add(queue)
+        if len(found) == demand.max_jobs:
+            # There may be more, and what fell due just now has no timer any more.
+            tx.ready_queues.add(queue)
+        if jobs := begin(tx, found, demand, now):
+            return jobs
+    return []
+
+
 def _claimable(tx: Transaction, queue: str, max_jobs: int, now: int) -> list[rows.Row]:
     # What has fallen due or lapsed joins the ready ones first: one index then gives the order of enqueueing.
     tx.connection.execute(
@@ -225,19 +235,54 @@ def _end_expired(tx: Transaction, now: int) -> list[str]:
 
 
 def _purge_jobs(tx: Transaction, before: int) -> int:
-    old = tx.connection.execute(
-        "SELECT id FROM jobs WHERE finished_at <= ? LIMIT ?", (before, _PURGED_JOBS_AT_ONCE)
-    ).fetchall()
-    tx.connection.executemany("DELETE FROM job_events WHERE job = ?", old)
+    """Delete the rows of old jobs; their events, which nobody can reach any more, follow in later steps."""
+    found = tx.connection.execute(
+        "SELECT jobs.id, length(coalesce(jobs.params, large.params)) FROM jobs "
+        "LEFT JOIN large_params large ON large.id = jobs.id WHERE finished_at <= ? LIMIT ?",
+        (before, _PURGED_ROWS_AT_ONCE),
+    )
+    old = [(row_id,) for row_id in _within_bytes(found)]
+    tx.connection.executemany("INSERT INTO purged_jobs (id) VALUES (?)", old)
     tx.connection.executemany("DELETE FROM large_params WHERE id = ?", old)
     tx.connection.executemany("DELETE FROM jobs WHERE id = ?", old)
     return len(old)
 
 
+def _purge_orphans(tx: Transaction) -> int:
+    """Delete events of jobs that are gone, the oldest job first; return how many."""
+    purged = 0
+    while not purged and (row := tx.connection.execute("SELECT min(id) FROM purged_jobs").fetchone())[0]:
+        found = tx.connection.execute(
+            "SELECT id, length(payload) FROM job_events WHERE job = ? LIMIT ?", (row[0], _PURGED_ROWS_AT_ONCE)
+        )
+        purged = _delete_events(tx, _within_bytes(found))
+        if not purged:
+            tx.connection.execute("DELETE FROM purged_jobs WHERE id = ?", row)
+    return purged
+
+
 def _purge_events(tx: Transaction, before: int) -> int:
     # Rows are in the order of their storing, so the oldest are at the front.
-    return tx.connection.execute(
-        "DELETE FROM job_events WHERE stored_at <= ? "
+    found = tx.connection.execute(
+        "SELECT id, length(payload) FROM job_events WHERE stored_at <= ? "
         "AND id IN (SELECT id FROM job_events ORDER BY id LIMIT ?)",
-        (before, _PURGED_EVENTS_AT_ONCE),
-    ).rowcount
+        (before, _PURGED_ROWS_AT_ONCE),
+    )
+    return _delete_events(tx, _within_bytes(found))
+
+
+def _delete_events(tx: Transaction, row_ids: Sequence[int]) -> int:
+    tx.connection.executemany("DELETE FROM job_events WHERE id = ?", [(row_id,) for row_id in row_ids])
+    return len(row_ids)
+
+
+def _within_bytes(found: Iterable[tuple[int, int]]) -> list[int]:
+    """Return the ids of rows of ids and sizes, as many as one step may delete, and one at least."""
+    row_ids: list[int] = []
+    room = _PURGED_BYTES_AT_ONCE
+    for row_id, size in found:
+        if row_ids and size > room:
+            break
+        row_ids.append(row_id)
+        room -= size
+    return row_ids

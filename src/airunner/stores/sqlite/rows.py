@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airunner.codec.execution import decode_execution, encode_execution
 from airunner.codec.jobs import decode_params, decode_result, encode_result
 from airunner.domain.event import EncodedEvent, EventType
-from airunner.domain.job import Job, JobState
+from airunner.domain.execution import ExecutionConfig
+from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome
 from airunner.domain.lifecycle import Lifecycle
 from airunner.stores.records import ApiKey
 from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
@@ -15,7 +17,6 @@ from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from airunner.domain.job import JobParams
     from airunner.stores.records import NewJob
 
 Row: TypeAlias = tuple[Any, ...]
@@ -55,6 +56,10 @@ _SAVE_STEP = (
 )
 SAVE_CLAIMS = f"{_SAVE_STEP} WHERE id IN"
 SAVE_ENDS = f"{_SAVE_STEP}, result = result_of(id) WHERE id IN"
+END_UNREADABLE = (
+    "UPDATE jobs SET state = ?, updated_at = ?, finished_at = ?, result = ?, visible_until = 0, ready = 0, "
+    "wake_at = NULL, expires_at = NULL WHERE id = ?"
+)
 INSERT_EVENT = f"INSERT INTO job_events (job, stored_at, {EVENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 EVENTS_AT_ONCE = 50
 INSERT_EVENTS = INSERT_EVENT + ", (?, ?, ?, ?, ?, ?, ?, ?, ?)" * (EVENTS_AT_ONCE - 1)
@@ -152,13 +157,13 @@ def lives_from_rows(found: Sequence[Row]) -> list[Lifecycle]:
 
 
 def life_from_row(row: Row) -> Lifecycle:
-    """Return the life of a row that begins with LIFE."""
+    """Return the life of a row that begins with LIFE. Never fails: what cannot be read is said to be so."""
     result = row[13]
     return Lifecycle(
         row[0],
         row[1],
         row[2],
-        _STATES[row[3]],
+        _STATES.get(row[3], JobState.FAILED),
         row[4],
         row[5],
         row[6],
@@ -168,14 +173,17 @@ def life_from_row(row: Row) -> Lifecycle:
         row[10],
         row[11],
         row[12],
-        None if result is None else decode_result(result),
+        None if result is None else _result(result),
         row[14],
         row[15] or 0,
     )
 
 
 def jobs_from_rows(found: Sequence[Row], lives: Iterable[Lifecycle]) -> list[Job]:
-    """Return the jobs of rows that begin with JOB, with other lives; equal parameters are one object."""
+    """Return the jobs of rows that begin with JOB, with other lives; equal parameters are one object.
+
+    Raises if one of them cannot be read: nobody may work on a part of a job.
+    """
     known: dict[bytes, JobParams] = {}
     jobs = []
     for row, life in zip(found, lives, strict=True):
@@ -188,8 +196,25 @@ def jobs_from_rows(found: Sequence[Row], lives: Iterable[Lifecycle]) -> list[Job
 
 
 def job_from_row(row: Row, life: Lifecycle | None = None) -> Job:
-    """Return the job of a row that begins with JOB, with another life if one is given."""
-    return _job(row, life or life_from_row(row), decode_params(row[_PARAMS]))
+    """Return the job of a row that begins with JOB, with another life if one is given.
+
+    One whose parameters cannot be read has none, and is abridged.
+    """
+    life = life or life_from_row(row)
+    if is_readable(row):
+        return _job(row, life, decode_params(row[_PARAMS]))
+    readable = (*row[: _PARAMS - 1], encode_execution(ExecutionConfig()), *row[_PARAMS:])
+    return replace(_job(readable, life, JobParams()), abridged=True)
+
+
+def is_readable(row: Row) -> bool:
+    """Return whether parameters and execution settings of a row that begins with JOB can be decoded."""
+    try:
+        decode_params(row[_PARAMS])
+        decode_execution(row[_PARAMS - 1])
+    except Exception:  # noqa: BLE001  whatever is wrong with the bytes
+        return False
+    return True
 
 
 def event_values(row_id: int, event: EncodedEvent, now: int) -> Row:
@@ -244,6 +269,13 @@ def key_from_row(row: Row) -> ApiKey:
         created_at=row[5],
         revoked_at=row[6],
     )
+
+
+def _result(encoded: bytes) -> JobResult:
+    try:
+        return decode_result(encoded)
+    except Exception:  # noqa: BLE001  whatever is wrong with the bytes
+        return JobResult(success=False, outcome=Outcome.FAILURE, error_message="the result cannot be read")
 
 
 def _job(row: Row, life: Lifecycle, params: JobParams) -> Job:

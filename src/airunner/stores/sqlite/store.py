@@ -7,19 +7,23 @@ import fcntl
 import os
 import sqlite3
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
-from airunner.domain.errors import FailedPrecondition, Unavailable
+import structlog
+
+from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, Unavailable
 from airunner.stores.base import Capabilities
 from airunner.stores.sqlite import bulk, operations, queries, rows
-from airunner.stores.sqlite.schema import connect, migrate
+from airunner.stores.sqlite.migrations import is_current, migrate
+from airunner.stores.sqlite.schema import connect
 from airunner.stores.sqlite.writer import GroupCommitWriter, Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from airunner.domain.answers import Enqueued, JobPage, QueueStats
     from airunner.domain.clock import Clock, Timer
@@ -40,11 +44,19 @@ if TYPE_CHECKING:
         Retention,
         Upkeep,
     )
+    from airunner.stores.sqlite.schema import SqliteConnection
 
 T = TypeVar("T")
 DATABASE = "airunner.db"
 _LOCK = "airunner.lock"
 _READERS = 3
+READ_SECONDS = 10
+"""What a read may take: longer than any that is well asked, shorter than a caller waits."""
+_STEPS_BETWEEN_LOOKS = 10_000
+_UNWELL_SECONDS = 30.0
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+_log = structlog.get_logger("airunner.store")
 
 
 class SqliteStore:
@@ -67,7 +79,9 @@ class SqliteStore:
         self._writer: GroupCommitWriter | None = None
         self._readers: ThreadPoolExecutor | None = None
         self._local = threading.local()
+        self._key_reader: ThreadPoolExecutor | None = None
         self._read_connections: list[sqlite3.Connection] = []
+        self._damage = ""
         self._wake: Timer | None = None
 
     @property
@@ -86,13 +100,16 @@ class SqliteStore:
         if self._owner:
             self._lock = _take_lock(self._directory / _LOCK)
         try:
-            _prepare(self._directory / DATABASE)
+            _prepare(self._directory, owner=self._owner)
+            connection = _connect(self._directory / DATABASE)
         except BaseException:
             self._let_go()
             raise
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="airunner-reader")
+        # Every call looks up its key: lists and streams that take long must not hold that up.
+        self._key_reader = ThreadPoolExecutor(1, thread_name_prefix="airunner-keys")
         self._writer = GroupCommitWriter(
-            lambda: connect(self._directory / DATABASE),
+            connection,
             asyncio.get_running_loop(),
             serve=lambda tx, demand: operations.claim(tx, demand, self._clock.now()),
             next_wake=operations.next_wake,
@@ -110,16 +127,21 @@ class SqliteStore:
         if self._writer:
             self._writer.refuse()
             await asyncio.to_thread(self._writer.join)
-        if self._readers:
-            await asyncio.to_thread(self._readers.shutdown)
+        for readers in (self._readers, self._key_reader):
+            if readers:
+                await asyncio.to_thread(readers.shutdown)
         for connection in self._read_connections:
             connection.close()
         self._let_go()
 
     async def check(self) -> None:
-        """Raise if the store cannot answer."""
+        """Raise if the store cannot answer, or could not write when it last tried. Writes nothing."""
         if self._writer is None or not self._writer.alive:
             raise Unavailable("the store is not open for writing")
+        if self._damage:
+            raise Unavailable(f"the database is damaged: {self._damage}")
+        if failure := self._writer.last_failure(within_seconds=_UNWELL_SECONDS):
+            raise Unavailable(f"the store could not write: {failure}")
         await self._read(lambda connection: connection.execute("SELECT 1 FROM jobs LIMIT 1").fetchone())
 
     async def enqueue_jobs(
@@ -136,7 +158,8 @@ class SqliteStore:
 
     async def withdraw(self, demand: Demand) -> None:
         """Make a waiting dequeue answer with nothing."""
-        await self._write(lambda tx: tx.withdrawn.append(demand))
+        if self._writer:
+            await self._writer.withdraw(demand)
 
     async def extend_job(self, key: AttemptKey, visibility_seconds: int, now: int) -> Lifecycle:
         """Give the holder more time."""
@@ -195,7 +218,7 @@ class SqliteStore:
 
     async def find_key(self, key_id: str) -> ApiKey | None:
         """Return a key, revoked or not."""
-        return await self._read(lambda connection: queries.find_key(connection, key_id))
+        return await self._read(lambda connection: queries.find_key(connection, key_id), self._key_reader)
 
     async def list_keys(self) -> Sequence[ApiKey]:
         """Return all keys, oldest first."""
@@ -227,20 +250,35 @@ class SqliteStore:
             raise Unavailable("the store is not open")
         return self._writer.submit(operation, demand)
 
-    async def _read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        if self._readers is None:
+    async def _read(
+        self, query: Callable[[sqlite3.Connection], T], readers: ThreadPoolExecutor | None = None
+    ) -> T:
+        readers = readers or self._readers
+        if readers is None:
             raise Unavailable("the store is not open")
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._run_query, query)
+        return await asyncio.get_running_loop().run_in_executor(readers, self._run_query, query)
 
     def _run_query(self, query: Callable[[sqlite3.Connection], T]) -> T:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        deadline = time.monotonic() + READ_SECONDS
         try:
             if connection is None:
                 connection = self._local.connection = connect(self._directory / DATABASE, read_only=True)
                 self._read_connections.append(connection)
+            connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
             return query(connection)
         except sqlite3.Error as error:
-            raise Unavailable("the store cannot read now") from error
+            raise self._explain(error) from error
+
+    def _explain(self, error: sqlite3.Error) -> AirunnerError:
+        """Return what a failed read is to its caller; remember that the file is damaged, if it is."""
+        code = getattr(error, "sqlite_errorcode", None)
+        if code == sqlite3.SQLITE_INTERRUPT:
+            return DeadlineExceeded(f"the store did not find the answer within {READ_SECONDS} s")
+        if code in _DAMAGE and not self._damage:
+            self._damage = str(error)
+            _log.critical("store.damaged", error=self._damage)
+        return Unavailable("the store cannot read now")
 
     def _arm(self, wake_at: int | None) -> None:
         """Look again when the next job that somebody waits for falls due or lapses."""
@@ -275,14 +313,37 @@ def _take_lock(path: Path) -> IO[bytes]:
     return handle
 
 
-def _prepare(path: Path) -> None:
-    """Create the file for its owner's eyes only, and bring it up to date."""
+def _prepare(directory: Path, *, owner: bool) -> None:
+    """Create the file for its owner's eyes only, and bring it up to date.
+
+    A tool beside a server must not: the server may be an older one that would not know the file any more.
+    """
+    path = directory / DATABASE
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    connection = _connect(path)
     try:
-        connection = connect(path)
-    except sqlite3.Error as error:
-        raise FailedPrecondition(f"{path} cannot be used: {error}") from error
-    try:
-        migrate(connection)
+        if not is_current(connection):
+            with nullcontext() if owner else _lock_for_a_moment(directory):
+                migrate(connection)
     finally:
         connection.close()
+
+
+@contextmanager
+def _lock_for_a_moment(directory: Path) -> Iterator[None]:
+    try:
+        lock = _take_lock(directory / _LOCK)
+    except FailedPrecondition:
+        raise FailedPrecondition(
+            f"the database in {directory} is of another version, and its server is running: "
+            "restart the server with this version first"
+        ) from None
+    with lock:
+        yield
+
+
+def _connect(path: Path) -> SqliteConnection:
+    try:
+        return connect(path)
+    except sqlite3.Error as error:
+        raise FailedPrecondition(f"{path} cannot be used: {error}") from error

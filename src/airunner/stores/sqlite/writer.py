@@ -4,6 +4,9 @@ An operation is a function of a Transaction. It first reads and checks, raising 
 has written anything; then it writes. Should anything else fail, the whole group is undone and repeated with
 each operation under a savepoint of its own, so that only the one at fault fails. Operations therefore have
 no effect but through the transaction.
+
+A withdrawal is no operation: it only takes a demand out of the waiting room, after the group that it came
+with was committed or has failed, so no fault of the disk leaves a demand that nobody waits for.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ class Transaction:
     # Queues whose next due or lapse time may have come closer.
     waking_queues: set[str] = field(default_factory=set)
     parked: dict[Demand, asyncio.Future[Any]] = field(default_factory=dict)
-    withdrawn: list[Demand] = field(default_factory=list)
+    withdrawn: frozenset[Demand] = frozenset()
     served: set[Demand] = field(default_factory=set)
 
     def wake(self, queues: Iterable[str]) -> None:
@@ -67,6 +70,16 @@ class _Entry(Generic[T]):
 
 
 @dataclass(slots=True)
+class _Withdrawal:
+    demand: Demand
+    answer: asyncio.Future[None]
+
+
+class _RolledBack(Exception):
+    """SQLite has undone the whole transaction by itself, as it does when the disk fails."""
+
+
+@dataclass(slots=True)
 class _Reply:
     future: asyncio.Future[Any] | None
     result: Any = None
@@ -80,22 +93,23 @@ class GroupCommitWriter:
 
     def __init__(
         self,
-        connect: Callable[[], SqliteConnection],
+        connection: SqliteConnection,
         loop: asyncio.AbstractEventLoop,
         *,
         serve: Served,
         next_wake: Callable[[sqlite3.Connection, Sequence[str]], int | None],
         on_wake: Callable[[int | None], None],
     ) -> None:
-        self._connect = connect
+        self._connection = connection
         self._loop = loop
         self._serve = serve
         self._next_wake = next_wake
         self._on_wake = on_wake
-        self._inbox: queue.SimpleQueue[_Entry[Any] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_Entry[Any] | _Withdrawal | None] = queue.SimpleQueue()
         self._room: WaitingRoom[asyncio.Future[Any]] = WaitingRoom()
         self._thread = threading.Thread(target=self._run, name="airunner-writer", daemon=True)
         self._closed = False
+        self._failure = ("", 0.0)
         self.commits = 0
         self.commit_seconds = 0.0
 
@@ -118,9 +132,24 @@ class GroupCommitWriter:
             self._inbox.put(_Entry(operation, answer, demand))
         return answer
 
+    def withdraw(self, demand: Demand) -> asyncio.Future[None]:
+        """Have a parked demand answered with nothing, whether or not anything can be written."""
+        answer: asyncio.Future[None] = self._loop.create_future()
+        if self._closed:
+            # Whoever waits is answered by the end of the thread.
+            answer.set_result(None)
+        else:
+            self._inbox.put(_Withdrawal(demand, answer))
+        return answer
+
     def wake(self) -> None:
         """Look again for jobs in every queue that somebody waits for."""
         self._inbox.put(_Entry(lambda tx: tx.wake(self._room.queues), None))
+
+    def last_failure(self, *, within_seconds: float) -> str:
+        """Return why the last commit failed, if it did and that is not longer ago; else nothing."""
+        reason, failed_at = self._failure
+        return reason if reason and time.monotonic() - failed_at <= within_seconds else ""
 
     @property
     def alive(self) -> bool:
@@ -137,10 +166,10 @@ class GroupCommitWriter:
         self._thread.join()
 
     def _run(self) -> None:
-        connection = self._connect()
+        connection = self._connection
         try:
             while group := self._next_group():
-                self._commit_group(connection, group)
+                self._survive(connection, group)
         except BaseException:
             _log.critical("store.writer_died", exc_info=True)
             raise
@@ -154,10 +183,12 @@ class GroupCommitWriter:
     def _turn_away(self) -> None:
         while not self._inbox.empty():
             entry = self._inbox.get_nowait()
-            if entry:
+            if isinstance(entry, _Withdrawal):
+                _deliver([_Reply(entry.answer)])
+            elif entry:
                 _deliver([_Reply(entry.answer, error=Unavailable("the store is closed"))])
 
-    def _next_group(self) -> list[_Entry[Any]]:
+    def _next_group(self) -> list[_Entry[Any] | _Withdrawal]:
         """Wait for the first operation, then take what else is there. Empty at the end."""
         first = self._inbox.get()
         group = [first] if first else []
@@ -172,22 +203,50 @@ class GroupCommitWriter:
             group.append(entry)
         return group
 
-    def _commit_group(self, connection: SqliteConnection, group: list[_Entry[Any]]) -> None:
+    def _survive(self, connection: SqliteConnection, group: list[_Entry[Any] | _Withdrawal]) -> None:
+        """Work on a group; whatever happens, each of it is answered and the thread goes on to the next."""
         try:
-            tx, answers = self._attempt(connection, group, guarded=False)
+            self._work_on(connection, group)
+        except Exception as error:  # noqa: BLE001  a fault of ours must not end all writing
+            self._answer([_Reply(entry.answer, error=InternalError()) for entry in group])
+            _log.critical("store.group_failed", exc_info=error)
+
+    def _work_on(self, connection: SqliteConnection, group: list[_Entry[Any] | _Withdrawal]) -> None:
+        """Commit the operations of a group, then see to its withdrawals, whatever became of the commit."""
+        operations = [entry for entry in group if isinstance(entry, _Entry)]
+        withdrawals = [entry for entry in group if isinstance(entry, _Withdrawal)]
+        withdrawn = frozenset(withdrawal.demand for withdrawal in withdrawals)
+        try:
+            if operations:
+                self._commit_group(connection, operations, withdrawn)
+        finally:
+            self._answer([_Reply(self._room.leave(demand), ()) for demand in withdrawn])
+            self._answer([_Reply(withdrawal.answer) for withdrawal in withdrawals])
+
+    def _commit_group(
+        self, connection: SqliteConnection, group: list[_Entry[Any]], withdrawn: frozenset[Demand]
+    ) -> None:
+        try:
+            tx, answers = self._attempt(connection, group, withdrawn, guarded=False)
         except Exception:  # noqa: BLE001  whichever operation it was, the others shall not suffer
             try:
-                tx, answers = self._attempt(connection, group, guarded=True)
+                tx, answers = self._attempt(connection, group, withdrawn, guarded=True)
             except Exception as error:  # noqa: BLE001  a commit that fails fails all
-                failure = _explain(error)
-                self._answer([_Reply(entry.answer, error=failure) for entry in group])
+                self._failure = (str(error.__cause__ or error), time.monotonic())
+                self._answer([_Reply(entry.answer, error=_explain(error)) for entry in group])
                 return
+        self._failure = ("", 0.0)
         self._settle(connection, tx, answers)
 
     def _attempt(
-        self, connection: SqliteConnection, group: list[_Entry[Any]], *, guarded: bool
+        self,
+        connection: SqliteConnection,
+        group: list[_Entry[Any]],
+        withdrawn: frozenset[Demand],
+        *,
+        guarded: bool,
     ) -> tuple[Transaction, list[_Reply]]:
-        tx = Transaction(connection)
+        tx = Transaction(connection, withdrawn=withdrawn)
         try:
             connection.execute("BEGIN IMMEDIATE")
             answers = [self._perform(tx, entry, guarded=guarded) for entry in group]
@@ -209,7 +268,7 @@ class GroupCommitWriter:
         except AirunnerError as error:
             return _Reply(entry.answer, error=error)
         except Exception as error:
-            if not guarded:
+            if not guarded or isinstance(error, _RolledBack):
                 raise
             return _Reply(entry.answer, error=_explain(error))
         if entry.demand is not None and not result and entry.answer is not None:
@@ -247,7 +306,7 @@ class GroupCommitWriter:
             with _undone_alone(tx.connection, guarded=guarded):
                 jobs = self._serve(tx, demand)
         except Exception as error:
-            if not guarded:
+            if not guarded or isinstance(error, _RolledBack):
                 raise
             failure = _explain(error)
         if not jobs and not failure:
@@ -261,7 +320,6 @@ class GroupCommitWriter:
                 answer.future = self._room.leave(answer.demand) or answer.future
         for demand, future in tx.parked.items():
             self._room.park(demand, future)
-        answers.extend(_Reply(self._room.leave(demand), ()) for demand in tx.withdrawn)
         self._answer(answers)
         newly_wanted = {queue for demand in tx.parked for queue in demand.queues}
         if any(queue in self._room.queues for queue in tx.waking_queues | newly_wanted):
@@ -295,21 +353,29 @@ def _deliver(answers: list[_Reply]) -> None:
 
 @contextmanager
 def _undone_alone(connection: sqlite3.Connection, *, guarded: bool) -> Iterator[None]:
-    """Undo what the block wrote when it fails, if guarded."""
+    """Undo what the block wrote when it fails, if guarded.
+
+    A savepoint outside a transaction would begin one and commit it by itself: so where SQLite has undone all
+    of the group, nothing more of it is done.
+    """
     if not guarded:
         yield
         return
     connection.execute("SAVEPOINT operation")
     try:
         yield
-    except BaseException:
+    except BaseException as error:
+        if not connection.in_transaction:
+            raise _RolledBack from error
         connection.execute("ROLLBACK TO operation")
-        raise
-    finally:
         connection.execute("RELEASE operation")
+        raise
+    connection.execute("RELEASE operation")
 
 
 def _explain(error: Exception) -> AirunnerError:
+    if isinstance(error, _RolledBack) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
     if isinstance(error, sqlite3.Error):
         _log.error("store.write_failed", error=str(error))
         return Unavailable("the store cannot write now")

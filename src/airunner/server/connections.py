@@ -1,0 +1,260 @@
+"""What a connection may cost before anybody knows who calls: bytes of headers, time, and their number."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from airunner import telemetry
+from airunner.services.periodic import Periodic
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+    from airunner.domain.clock import Clock
+
+_log = structlog.get_logger("airunner.server")
+
+MAX_DESCRIPTORS: Final = 65_536
+_RESERVED_DESCRIPTORS: Final = 128
+"""What the store, the listener, the logs and calls of our own need beside connections."""
+_LOG_INTERVAL_MS: Final = 60_000
+_SWEEP_SECONDS: Final = 1.0
+# Bodies that may pause for as long as their caller likes: client streams.
+_STREAMED: Final = (b"application/connect+", b"application/grpc")
+_PROBE_AFTER_SECONDS: Final = 60
+_PROBE_INTERVAL_SECONDS: Final = 10
+_PROBES: Final = 6
+
+
+class ConnectionRefusal(StrEnum):
+    """Why a connection was ended by us; the values are labels of a metric."""
+
+    TOO_MANY = "too_many"
+    HEADERS_TOO_LARGE = "headers_too_large"
+    HEADERS_TOO_SLOW = "headers_too_slow"
+    BODY_TOO_SLOW = "body_too_slow"
+    IDLE = "idle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """What a connection may cost."""
+
+    max_connections: int = 0
+    """How many there may be at once; 0 derives it from the descriptors that this process may open."""
+    header_bytes: int = 64 * 1024
+    header_count: int = 100
+    header_seconds: float = 10.0
+    """From the first byte of a request to the end of its headers."""
+    body_seconds: float = 30.0
+    """Without a byte of the body of a unary call."""
+    idle_seconds: float = 75.0
+    """From the connection to the first byte of its first request."""
+
+
+class ConnectionGuard:
+    """Counts connections and refusals, and ends those whose time is over. One for each server.
+
+    Deadlines are looked at once a second for all connections together: a timer for each request would cost
+    the calls that are well-behaved more than the check itself.
+    """
+
+    def __init__(self, limits: ConnectionLimits, clock: Clock) -> None:
+        self.limits = limits
+        self.open: set[GuardedProtocol] = set()
+        self.max_connections = limits.max_connections or _connections_within(_raise_descriptor_limit())
+        self._clock = clock
+        self._refused: dict[ConnectionRefusal, int] = {}
+        self._logged_at = 0
+
+    def protocol(self, *args: Any, **kwargs: Any) -> GuardedProtocol:
+        """Return the protocol of one connection; what uvicorn calls for each."""
+        return GuardedProtocol(*args, guard=self, **kwargs)
+
+    def refused(self, reason: ConnectionRefusal) -> None:
+        """Count a refusal; the log has a line a minute, however many there are."""
+        telemetry.connections_refused.add(1, reason.value)
+        self._refused[reason] = self._refused.get(reason, 0) + 1
+        now = self._clock.now()
+        if now - self._logged_at >= _LOG_INTERVAL_MS:
+            self._logged_at = now
+            counts, self._refused = self._refused, {}
+            _log.warning("connections.refused", **{reason.value: count for reason, count in counts.items()})
+
+    def periodic(self) -> Periodic:
+        """Return the loop that ends the connections whose time is over."""
+        return Periodic(
+            "connections",
+            self._sweep_now,
+            clock=self._clock,
+            interval_seconds=_SWEEP_SECONDS,
+            failure_event="connections.sweep_failed",
+        )
+
+    def sweep(self, now: float) -> None:
+        """End the connections whose deadline has passed, by the loop's clock."""
+        for connection in list(self.open):
+            connection.end_if_overdue(now)
+
+    async def _sweep_now(self) -> None:
+        self.sweep(asyncio.get_running_loop().time())
+
+
+class _Phase(Enum):
+    """What the next byte of a connection belongs to."""
+
+    IDLE = "idle"
+    HEADERS = "headers"
+    BODY = "body"
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol within the limits of a guard."""
+
+    def __init__(self, *args: Any, guard: ConnectionGuard, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._guard = guard
+        self._limits = guard.limits
+        self._phase = _Phase.IDLE
+        self.bytes_received = 0
+        self._received = 0
+        """Bytes of what may be headers, as they came from the network."""
+        self._header_size = 0
+        """Bytes of the headers that the parser has told of."""
+        self._deadline: tuple[float, ConnectionRefusal] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
+        """Take a connection, or refuse it when there are too many."""
+        super().connection_made(transport)
+        if len(self._guard.open) >= self._guard.max_connections:
+            self._refuse(ConnectionRefusal.TOO_MANY, 503)
+            return
+        self._guard.open.add(self)
+        _probe_when_silent(transport)
+        self._expect(self._limits.idle_seconds, ConnectionRefusal.IDLE)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the deadline with the connection."""
+        self._deadline = None
+        self._guard.open.discard(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; those of headers are counted before the parser gathers any more of them."""
+        if self.transport.is_closing():
+            return
+        if self._phase is _Phase.IDLE:
+            self._begin_headers()
+        elif self._phase is _Phase.BODY and self._deadline:
+            self._expect(self._limits.body_seconds, ConnectionRefusal.BODY_TOO_SLOW)
+        self.bytes_received += len(data)
+        self._received += len(data)
+        super().data_received(data)
+        if self._phase is _Phase.HEADERS and self._received > self._limits.header_bytes:
+            self._refuse(ConnectionRefusal.HEADERS_TOO_LARGE, 431)
+
+    def on_message_begin(self) -> None:
+        """Begin a request, which may be one that came right behind another."""
+        if self._phase is not _Phase.HEADERS:
+            self._begin_headers()
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, up to the limit of their number."""
+        self._header_size += len(name) + len(value)
+        if len(self.headers) < self._limits.header_count:
+            super().on_header(name, value)
+        else:
+            self._header_size = self._limits.header_bytes + 1
+
+    def on_headers_complete(self) -> None:
+        """Begin the request, unless its headers were too large; then its body has to make progress."""
+        self._phase = _Phase.BODY
+        if self._header_size + len(self.url) > self._limits.header_bytes:
+            self._refuse(ConnectionRefusal.HEADERS_TOO_LARGE, 431)
+            return
+        if self._is_streamed():
+            self._deadline = None
+        else:
+            self._expect(self._limits.body_seconds, ConnectionRefusal.BODY_TOO_SLOW)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take bytes of the body, unless the request was refused."""
+        if not self.transport.is_closing():
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Take note that the request is whole: from here on, time is the server's."""
+        self._phase = _Phase.IDLE
+        self._deadline = None
+        if not self.transport.is_closing():
+            super().on_message_complete()
+
+    def end_if_overdue(self, now: float) -> None:
+        """End the connection if its deadline has passed, unless it is us who do not read."""
+        if self._deadline and now >= self._deadline[0] and not self.flow.read_paused:
+            self._refuse(self._deadline[1], 408)
+
+    def _begin_headers(self) -> None:
+        self._phase = _Phase.HEADERS
+        self._received = self._header_size = 0
+        self._expect(self._limits.header_seconds, ConnectionRefusal.HEADERS_TOO_SLOW)
+
+    def _is_streamed(self) -> bool:
+        return any(
+            value.lower().startswith(_STREAMED) for name, value in self.headers if name == b"content-type"
+        )
+
+    def _expect(self, seconds: float, otherwise: ConnectionRefusal) -> None:
+        self._deadline = (self.loop.time() + seconds, otherwise)
+
+    def _refuse(self, reason: ConnectionRefusal, status: int) -> None:
+        """Answer in a line where no answer has begun, and close."""
+        self._deadline = None
+        if self.transport.is_closing():
+            return
+        self._guard.refused(reason)
+        # uvicorn says that it always is one; before the first request there is none.
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete or not cycle.response_started:
+            self.transport.write(STATUS_LINE[status] + b"content-length: 0\r\nconnection: close\r\n\r\n")
+        self.transport.close()
+
+
+def _raise_descriptor_limit() -> int:
+    """Raise the soft limit of descriptors to the hard one, within reason; return what it is now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):
+        return soft
+    return wanted
+
+
+def _connections_within(descriptors: int) -> int:
+    return max(descriptors - _RESERVED_DESCRIPTORS, descriptors // 2)
+
+
+def _probe_when_silent(transport: asyncio.Transport) -> None:
+    """Have the kernel find out that a silent caller is gone, within two minutes."""
+    sock: socket.socket | None = transport.get_extra_info("socket")
+    if sock is None or sock.family not in {socket.AF_INET, socket.AF_INET6}:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_AFTER_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_INTERVAL_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+    user_timeout_ms = 1000 * (_PROBE_AFTER_SECONDS + _PROBES * _PROBE_INTERVAL_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, user_timeout_ms)

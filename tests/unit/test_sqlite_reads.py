@@ -1,0 +1,88 @@
+"""Reads of the SQLite store: none holds up the look-up of keys, none takes for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, Unavailable
+from airunner.domain.requests import JobQuery
+from airunner.stores.sqlite import SqliteStore, schema
+from airunner.stores.sqlite import store as store_module
+from airunner.stores.sqlite.store import DATABASE
+from airunner.testing.clock import ManualClock
+
+ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(tmp_path, ManualClock())
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def test_a_key_is_found_while_every_reader_is_busy(store: SqliteStore) -> None:
+    go_on = threading.Event()
+    busy = [asyncio.create_task(store._read(lambda _: go_on.wait(60))) for _ in range(10)]
+    try:
+        assert await asyncio.wait_for(store.find_key("nobody"), 30) is None
+    finally:
+        go_on.set()
+        await asyncio.gather(*busy)
+
+
+async def test_a_read_has_a_deadline(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "READ_SECONDS", 0.05)
+    with pytest.raises(DeadlineExceeded):
+        await store._read(lambda connection: connection.execute(ENDLESS).fetchone())
+    await store.check()
+
+
+async def test_a_damaged_file_is_not_ready(store: SqliteStore, tmp_path: Path) -> None:
+    def damaged(_: sqlite3.Connection) -> None:
+        with (tmp_path / "other.db").open("wb") as file:
+            file.write(b"this is no database, whatever its name says" * 100)
+        sqlite3.connect(tmp_path / "other.db").execute("SELECT * FROM jobs")
+
+    with pytest.raises(Unavailable, match="cannot read now"):
+        await store._read(damaged)
+    with pytest.raises(Unavailable, match="damaged"):
+        await store.check()
+
+
+@pytest.mark.parametrize(
+    "cursor", ["jffffffffffffffff", "j8000000000000000", "j-1", "j", "jxyz", "j" + "f" * 99]
+)
+async def test_a_cursor_that_is_none_of_ours_is_refused(store: SqliteStore, cursor: str) -> None:
+    with pytest.raises(InvalidArgument):
+        await store.list_jobs(JobQuery(cursor=cursor))
+
+
+async def test_a_file_that_cannot_be_opened_fails_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path, ManualClock())
+    calls = []
+
+    def connect_once(path: Path, **options: bool) -> sqlite3.Connection:
+        calls.append(path)
+        if len(calls) > 1:
+            raise sqlite3.OperationalError("unable to open database file")
+        return original(path, **options)
+
+    original = schema.connect
+    monkeypatch.setattr(store_module, "connect", connect_once)
+    with pytest.raises(FailedPrecondition, match="unable to open"):
+        await asyncio.wait_for(store.open(), 30)
+    monkeypatch.undo()
+    again = SqliteStore(tmp_path, ManualClock())
+    await again.open()
+    assert (tmp_path / DATABASE).exists()
+    await again.close()
