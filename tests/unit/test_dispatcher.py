@@ -18,7 +18,7 @@ from airunner.stores.memory import MemoryStore
 from airunner.stores.records import Demand, Release
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
-from airunner.testing.factories import NOON, make_request, make_services
+from airunner.testing.factories import make_request, make_services
 
 
 class FragileStore(MemoryStore):
@@ -111,12 +111,12 @@ async def test_a_stop_does_not_wait_for_a_store_that_cannot_write(store: Fragile
     async with make_services(store, clock) as services:
         await services.jobs.enqueue_jobs([make_request()])
         services.jobs.hand_back(await services.jobs.dequeue_jobs(DequeueRequest(queue="builds")))
+        await until(lambda: clock.waiting == 1)
         stopping = asyncio.create_task(services.dispatcher.stop())
-        while not stopping.done():
-            await asyncio.sleep(0)
-            clock.advance(1)
-        await stopping
-        assert clock.now() - NOON <= 60_000
+        await until(lambda: clock.waiting == 2)
+        clock.advance(5)
+        await asyncio.wait_for(stopping, 30)
+        assert not services.dispatcher._background_tasks
 
 
 async def test_a_wait_that_breaks_leaves_no_demand_behind(store: FragileStore) -> None:

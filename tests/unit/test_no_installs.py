@@ -23,8 +23,9 @@ INSTALLERS = {
     "sudo",
     "yum",
 }
-# It tries the script that .ci/run installs with, on a PATH where apt-get is a script of its own.
-TRIES_THE_INSTALLER = {"unit/test_programs.py"}
+# One tries the script that .ci/run installs with, on a PATH where apt-get is a script of its own; the other
+# installs the wheel into an environment that it makes and removes.
+TRIES_THE_INSTALLER = {"unit/test_programs.py", "acceptance/test_wheel.py"}
 
 
 def installations(source: str) -> Iterator[str]:
