@@ -110,10 +110,12 @@ async def test_a_stop_does_not_wait_for_a_store_that_cannot_write(store: Fragile
     store.release_errors, store.release_error = 1_000, Unavailable("the disk is full")
     async with make_services(store, clock) as services:
         await services.jobs.enqueue_jobs([make_request()])
-        services.jobs.hand_back(await services.jobs.dequeue_jobs(DequeueRequest(queue="builds")))
-        await until(lambda: clock.waiting == 1)
+        claimed = await services.jobs.dequeue_jobs(DequeueRequest(queue="builds"))
+        before = clock.waiting
+        services.jobs.hand_back(claimed)
+        await until(lambda: clock.waiting == before + 1)
         stopping = asyncio.create_task(services.dispatcher.stop())
-        await until(lambda: clock.waiting == 2)
+        await until(lambda: clock.waiting == before + 2)
         clock.advance(5)
         await asyncio.wait_for(stopping, 30)
         assert not services.dispatcher._background_tasks
