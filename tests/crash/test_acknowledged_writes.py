@@ -47,7 +47,7 @@ async def test_what_was_acknowledged_is_there_after_kill_9(stack: Stack, seed: i
 
 
 async def use_until_killed(stack: Stack, ledger: Ledger, chance: random.Random) -> None:
-    async with hasty_client(stack) as client, asyncio.TaskGroup() as tasks:
+    async with quick_client(stack) as client, asyncio.TaskGroup() as tasks:
         for _ in range(4):
             tasks.create_task(keep_enqueueing(client, ledger, chance))
             tasks.create_task(keep_working(client, ledger, chance))
@@ -56,7 +56,7 @@ async def use_until_killed(stack: Stack, ledger: Ledger, chance: random.Random) 
         await stack.kill_server()
 
 
-def hasty_client(stack: Stack) -> AsyncClient:
+def quick_client(stack: Stack) -> AsyncClient:
     """A client that never asks twice, so that it knows what was acknowledged."""
     return AsyncClient(stack.url, retry=RetryPolicy(attempts=1))
 

@@ -446,4 +446,5 @@ async def test_the_command_sees_nothing_of_how_git_was_called(
     async with working(tmp_path, checkout=FILES) as bench:
         log = await bench.do("env", repository_url=repository.url)
     names = {line.split("=")[0] for line in log.output(StreamType.STDOUT).decode().splitlines()}
-    assert names == {"PATH", "AIRUNNER_JOB_ID", "AIRUNNER_ATTEMPT", "AIRUNNER_QUEUE"}
+    ours = ("AIRUNNER_JOB_ID", "AIRUNNER_ATTEMPT", "AIRUNNER_QUEUE", "AIRUNNER_WORKER_MARK")
+    assert names == {"PATH", *ours}

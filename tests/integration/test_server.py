@@ -11,9 +11,13 @@ import pytest
 from connectrpc.errors import ConnectError
 from pyqwest import Client as HttpClient
 
+from airunner.client import AsyncClient, UpdateRequest
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.gen.job.v1.job_connect import JobEventsServiceClient, JobServiceClient
 from airunner.domain.clock import SystemClock
+from airunner.domain.errors import Unavailable
+from airunner.domain.job import JobParams, JobState
+from airunner.domain.retry import RetryPolicy
 from airunner.server.asgi import AppOptions
 from airunner.server.guard import is_loopback
 from airunner.services.composition import Services
@@ -115,9 +119,24 @@ async def test_shutdown_ends_long_polls_and_streams_at_once(services: Services) 
         assert (await HttpClient().get(f"{url}/readyz")).status == 503
 
 
+<<<<<<< HEAD
 async def _health(url: str) -> tuple[int, object]:
     answer = await HttpClient().get(f"{url}/healthz")
     return answer.status, json.loads(answer.content)
+=======
+async def test_a_call_that_comes_after_the_shutdown_began_does_not_wait(services: Services) -> None:
+    async with serve(services) as url, AsyncClient(url, retry=RetryPolicy(attempts=1)) as client:
+        job_id = (await client.enqueue(JobParams(command="make"))).job_id
+        (held,) = await client.dequeue()
+        await services.stop()
+        beat = UpdateRequest(queue=held.job.queue, task_token=held.task_token, wait_seconds=60)
+        async with asyncio.timeout(10):
+            with pytest.raises(Unavailable, match="shutting down"):
+                await client.get_job(job_id, wait_seconds=60)
+            with pytest.raises(Unavailable, match="shutting down"):
+                await client.update_job(beat)
+        assert (await client.get_job(job_id)).state is JobState.RUNNING
+>>>>>>> tests
 
 
 def _enqueue(queue: str = "builds") -> pb.EnqueueJobRequest:

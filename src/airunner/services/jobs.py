@@ -131,6 +131,7 @@ class JobService:
                         watched=watched,
                         visible_until=life.visible_until,
                     )
+                self._refuse_when_stopping()  # who comes after the last ring would wait in vain
                 await bell.wait(noted, until)
                 self._refuse_when_stopping()
                 noted = bell.rings
@@ -195,6 +196,7 @@ class JobService:
                 job = await self._store.get_job(job_id)
                 if job.state.terminal or self._clock.now() >= until:
                     return (await self._linked(job) if want_payload_urls else job).masked()
+                self._refuse_when_stopping()
                 await bell.wait(noted, until)
                 self._refuse_when_stopping()
 
