@@ -119,11 +119,6 @@ async def test_shutdown_ends_long_polls_and_streams_at_once(services: Services) 
         assert (await HttpClient().get(f"{url}/readyz")).status == 503
 
 
-<<<<<<< HEAD
-async def _health(url: str) -> tuple[int, object]:
-    answer = await HttpClient().get(f"{url}/healthz")
-    return answer.status, json.loads(answer.content)
-=======
 async def test_a_call_that_comes_after_the_shutdown_began_does_not_wait(services: Services) -> None:
     async with serve(services) as url, AsyncClient(url, retry=RetryPolicy(attempts=1)) as client:
         job_id = (await client.enqueue(JobParams(command="make"))).job_id
@@ -136,7 +131,11 @@ async def test_a_call_that_comes_after_the_shutdown_began_does_not_wait(services
             with pytest.raises(Unavailable, match="shutting down"):
                 await client.update_job(beat)
         assert (await client.get_job(job_id)).state is JobState.RUNNING
->>>>>>> tests
+
+
+async def _health(url: str) -> tuple[int, object]:
+    answer = await HttpClient().get(f"{url}/healthz")
+    return answer.status, json.loads(answer.content)
 
 
 def _enqueue(queue: str = "builds") -> pb.EnqueueJobRequest:
