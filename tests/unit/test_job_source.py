@@ -15,8 +15,12 @@ from airunner.domain.batching import Batcher
 from airunner.domain.errors import (
     DeadlineExceeded,
     InternalError,
+    InvalidTaskToken,
     MessageTooLarge,
     PermanentFailure,
+    PermissionDenied,
+    ResourceExhausted,
+    Unauthenticated,
     Unavailable,
 )
 from airunner.domain.event import Event, Gap, StreamType
@@ -87,6 +91,13 @@ class Bench:
         """Move the clock once somebody waits for it."""
         await until(lambda: self.clock.waiting > 1)  # beside the upkeep
         self.clock.advance(seconds)
+
+    async def pass_time_until(self, done: asyncio.Future[None]) -> None:
+        """Move the clock in steps of five seconds, each once somebody waits for it."""
+        while not done.done():
+            await until(lambda: done.done() or self.clock.waiting > 1)
+            self.clock.advance(5)
+        await done
 
 
 @asynccontextmanager
@@ -223,6 +234,34 @@ async def test_a_completion_is_repeated_until_it_gets_through() -> None:
         assert len(bench.network.requests["complete_jobs"]) == 3
         assert (await bench.job(delivery)).state is JobState.COMPLETED
         assert len(await bench.stored(delivery)) == 50
+
+
+@pytest.mark.parametrize(
+    "error", [InternalError(), Unauthenticated(), PermissionDenied("not yours"), ResourceExhausted()]
+)
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_result_outlives_answers_that_no_completion_should_have(error: Exception, count: int) -> None:
+    async with source() as bench:
+        taken = await bench.take(count)
+        bench.network.lost_requests.extend([error] * 5)
+        acking = asyncio.ensure_future(
+            bench.source.ack([(delivery, JobOutcome(result=make_success())) for delivery in taken])
+        )
+        await bench.pass_time_until(acking)
+        assert {(await bench.job(delivery)).state for delivery in taken} == {JobState.COMPLETED}
+
+
+@pytest.mark.parametrize(("error", "seconds"), [(InternalError(), 600), (InvalidTaskToken(), 60)])
+async def test_a_result_is_given_up_after_odd_answers_alone_and_not_sooner(
+    error: Exception, seconds: int
+) -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        bench.network.lost_requests.extend([error] * 10_000)
+        began = bench.clock.now()
+        acking = asyncio.ensure_future(bench.source.ack([(delivery, JobOutcome(result=make_success()))]))
+        await bench.pass_time_until(acking)
+        assert seconds <= (bench.clock.now() - began) / 1000 <= seconds + 20
 
 
 async def test_a_lost_completion_is_forgotten_and_takes_no_other_along() -> None:

@@ -15,8 +15,10 @@ from airunner.domain.errors import (
     InvalidTaskToken,
     MessageTooLarge,
     NotFound,
+    PermissionDenied,
     ResourceExhausted,
     SequenceMismatch,
+    Unauthenticated,
     Unavailable,
 )
 from airunner.domain.job import JobResult, Outcome
@@ -38,13 +40,19 @@ _log = structlog.get_logger("airunner.worker")
 # A message of the contract may have 4 MiB; these leave room for what is not counted.
 _CALL_BYTES: Final = 2 * 1024 * 1024
 _RESULT_OVERHEAD: Final = 1024
+_KEEP_SECONDS: Final = 600.0
+_REFUSED_TOKEN_MS: Final = 60_000
+# Errors that no other division of the requests would change.
+_OF_THE_CALLER: Final = (Unauthenticated, PermissionDenied)
 
 
 class Completer:
     """Completes jobs, many in one call, each with its own outcome.
 
     Repeats what may succeed later for as long as it takes, so a job that is over stays over. Completions of
-    lost attempts (NOT_FOUND) are forgotten, and so is one that makes the server fail: its visibility lapses.
+    lost attempts (NOT_FOUND, FAILED_PRECONDITION) are forgotten. After an answer that no completion should
+    have (a proxy's, a key that was revoked, a failing server) it is repeated for ten minutes, or for the
+    visibility where that is longer; after one that refuses the task token, for a minute.
     For one that the server finds incomplete, a Gap takes the place of the missing events. One that it refuses
     or finds too large is replaced by a failure without the handler's result, then by one without the last
     events: a job can always end.
@@ -54,22 +62,28 @@ class Completer:
         self._jobs = jobs
         self._clock = clock
         self._policy = policy
+        self._odd_since: dict[str, int] = {}
 
-    async def complete(self, requests: Sequence[CompleteRequest]) -> None:
-        """Return when every request is settled."""
+    async def complete(self, requests: Sequence[CompleteRequest], visibility_seconds: float = 0) -> None:
+        """Return when every request is settled; their attempts are visible for so long after a heartbeat."""
         unsettled = list(requests)
+        keep_ms = round(1000 * max(_KEEP_SECONDS, visibility_seconds))
 
         async def send() -> None:
             again: list[CompleteRequest] = []
             for call in split_by_size(unsettled, _size, _CALL_BYTES):
-                again += await self._call(call)
+                again += await self._call(call, keep_ms)
             unsettled[:] = again
             if again:
                 raise _Unsettled
 
-        await retry(self._policy, self._clock, send, retry_if=lambda error: isinstance(error, _Unsettled))
+        try:
+            await retry(self._policy, self._clock, send, retry_if=lambda error: isinstance(error, _Unsettled))
+        finally:
+            for request in requests:
+                self._odd_since.pop(request.task_token, None)
 
-    async def _call(self, requests: Sequence[CompleteRequest]) -> list[CompleteRequest]:
+    async def _call(self, requests: Sequence[CompleteRequest], keep_ms: int) -> list[CompleteRequest]:
         """Send requests; return those that are to be sent again."""
         try:
             outcomes = await self._jobs.complete_jobs(requests)
@@ -77,27 +91,42 @@ class Completer:
             _log.warning("complete.failed", completions=len(requests), error=error.text)
             return list(requests)
         except AirunnerError as error:
-            if len(requests) > 1:
+            if len(requests) > 1 and not isinstance(error, _OF_THE_CALLER):
                 # One of them may be at fault: the others are sent without it.
-                return [again for request in requests for again in await self._call([request])]
-            _log.error("complete.given_up", job_id=requests[0].job_id, error=error.text)
-            return []
-        again = (self._next(request, outcome) for request, outcome in zip(requests, outcomes, strict=True))
+                return [again for request in requests for again in await self._call([request], keep_ms)]
+            outcomes = [error] * len(requests)
+        again = (
+            self._next(request, outcome, keep_ms) for request, outcome in zip(requests, outcomes, strict=True)
+        )
         return [request for request in again if request]
 
-    def _next(self, request: CompleteRequest, outcome: JobState | AirunnerError) -> CompleteRequest | None:
+    def _next(
+        self, request: CompleteRequest, outcome: JobState | AirunnerError, keep_ms: int
+    ) -> CompleteRequest | None:
         """Return what to send after the outcome of a request; None if it is settled."""
         if not isinstance(outcome, AirunnerError):
             return None
         _log.warning("job.completion_refused", job_id=request.job_id, error=outcome.text)
         match outcome:
-            case NotFound() | FailedPrecondition() | InvalidTaskToken():
+            case NotFound() | FailedPrecondition():
                 return None
+            case InvalidTaskToken():
+                return self._keep(request, outcome, _REFUSED_TOKEN_MS)
             case SequenceMismatch(expected=expected):
                 return _with_gap(request, expected, self._clock.now())
             case InvalidArgument() | MessageTooLarge():
                 return _plain_failure(request, outcome, self._clock.now())
-        return request
+            case Unavailable() | DeadlineExceeded() | ResourceExhausted():
+                return request
+        return self._keep(request, outcome, keep_ms)
+
+    def _keep(self, request: CompleteRequest, error: AirunnerError, keep_ms: int) -> CompleteRequest | None:
+        """Return the request to be sent again, until it was answered like this for too long."""
+        now = self._clock.now()
+        if now - self._odd_since.setdefault(request.task_token, now) < keep_ms:
+            return request
+        _log.error("complete.given_up", job_id=request.job_id, error=error.text)
+        return None
 
 
 class _Unsettled(Exception):

@@ -109,7 +109,8 @@ class JobSource:
     async def ack(self, settlements: Sequence[tuple[Delivery[Attempt], JobOutcome]]) -> None:
         """Complete jobs, many in one call."""
         await self._completer.complete(
-            [_completion(delivery.body, outcome) for delivery, outcome in settlements]
+            [_completion(delivery.body, outcome) for delivery, outcome in settlements],
+            max(_visibility_seconds(delivery.body) for delivery, _ in settlements),
         )
 
     async def release(self, delivery: Delivery[Attempt], delay_seconds: float, error: str) -> None:
@@ -138,7 +139,7 @@ class JobSource:
             final_sequence=final_sequence,
         )
         outcome = JobOutcome(result=result, events=attempt.last_events)
-        await self._completer.complete([_completion(attempt, outcome)])
+        await self._completer.complete([_completion(attempt, outcome)], _visibility_seconds(attempt))
 
     async def _heartbeat(self, attempt: Attempt, wait_seconds: int) -> HeldJob | None:
         """Return the server's answer, however long it takes to reach it; None if the attempt is over."""
@@ -204,11 +205,14 @@ def _delivery(dequeued: DequeuedJob) -> Delivery[Attempt]:
 
 def _heartbeat_seconds(attempt: Attempt) -> float:
     """The smaller of the server's interval and a third of the visibility."""
+    interval = attempt.job.execution.heartbeat_interval_seconds
+    return max(0.1, min(interval, _visibility_seconds(attempt) / 3, limits.MAX_UPDATE_WAIT_SECONDS))
+
+
+def _visibility_seconds(attempt: Attempt) -> float:
     life = attempt.job.life
     # Both are instants of the server's clock, taken together when the job was claimed.
-    visibility = (life.visible_until - life.updated_at) / 1000
-    interval = attempt.job.execution.heartbeat_interval_seconds
-    return max(0.1, min(interval, visibility / 3, limits.MAX_UPDATE_WAIT_SECONDS))
+    return (life.visible_until - life.updated_at) / 1000
 
 
 def _completion(attempt: Attempt, outcome: JobOutcome) -> CompleteRequest:
