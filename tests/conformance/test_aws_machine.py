@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import MultipleResults, multiple, precondition, rule
 
+from airunner.domain import lifecycle
 from airunner.domain.answers import DequeuedJob, QueueStats
 from airunner.domain.job import Job
 from airunner.domain.requests import JobQuery
@@ -76,10 +77,21 @@ class AwsTwin(Twin):
             )
 
         given = self.run(dequeue(self.subject))
+        self._follow_ends()
         self.following.chosen = [self._name(held.job.job_id) for held in given]
         expected = self.run(dequeue(self.model))
         self.compare(expected, given)
         return Pair(model=expected, subject=given)
+
+    def _follow_ends(self) -> None:
+        """Let the model end what a claim of the store has ended: it leaves these to maintenance."""
+        now = self.clock.now()
+        for pair in self.jobs:
+            job = self.memory._jobs.get(pair.model)
+            if job is None or job.life.expires_at is None or job.life.expires_at > now:
+                continue
+            if self.run(self.subject.jobs.get_job(pair.subject)).state.terminal:
+                self.memory._save(job, lifecycle.expire(job.life, now=now))
 
     @property
     def following(self) -> FollowingModel:
