@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from airunner.config import ConfigError
 from airunner.domain import errors
 from airunner.domain.job import JobResult, Outcome, ProcessType
 from airunner.reading.instants import format_duration, parse_instant, to_iso
+from tests.support.plain_python import run_plain
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -122,8 +121,8 @@ def test_light_commands_load_nothing_heavy() -> None:
         "heavy = {'pydantic', 'rich', 'asyncio', 'structlog', 'uvicorn', 'sqlite3'}; "
         "print(sorted(sys.modules.keys() & heavy))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[1] == "[]"
+    printed = run_plain(program)
+    assert printed.splitlines()[1] == "[]"
 
 
 def test_client_commands_load_no_server() -> None:
@@ -133,8 +132,8 @@ def test_client_commands_load_no_server() -> None:
         "print(sorted(sys.modules.keys() & {'uvicorn', 'starlette', 'sqlite3', 'airunner.server.run'})); "
         "sys.stdout.flush(); os._exit(0)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    printed = run_plain(program)
+    assert printed == "[]\n"
 
 
 def test_tables_in_pipes_have_tabs_and_no_head(capsys: pytest.CaptureFixture[str]) -> None:

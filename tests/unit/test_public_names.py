@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import airunner
+from tests.support.plain_python import run_plain
 
 ROOT = Path(__file__).resolve().parents[2]
 SDK_PAGE = ROOT / "docs" / "sdk.md"
@@ -113,8 +112,8 @@ def test_other_names_are_unknown() -> None:
 
 def test_a_name_is_looked_up_once() -> None:
     program = "import airunner; airunner.Output; print('Output' in vars(airunner))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "True\n"
+    printed = run_plain(program)
+    assert printed == "True\n"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=path_id)
@@ -157,5 +156,5 @@ def loaded_by(statement: str) -> list[str]:
         f"{statement}\n"
         "print('\\n'.join(sorted(set(sys.modules) - before - {'airunner'})))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return done.stdout.split()
+    printed = run_plain(program)
+    return printed.split()
