@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,8 @@ async def test_a_damaged_file_is_not_ready(store: SqliteStore, tmp_path: Path) -
     def damaged(_: sqlite3.Connection) -> None:
         with (tmp_path / "other.db").open("wb") as file:
             file.write(b"this is no database, whatever its name says" * 100)
-        sqlite3.connect(tmp_path / "other.db").execute("SELECT * FROM jobs")
+        with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
+            connection.execute("SELECT * FROM jobs")
 
     with pytest.raises(Unavailable, match="cannot read now"):
         await store._read(damaged)
