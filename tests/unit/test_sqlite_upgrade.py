@@ -62,7 +62,6 @@ async def test_everything_is_there_after_the_upgrade(folder: Path, clock: Manual
         assert [taken.job.job_id for taken in await services.jobs.dequeue_jobs(request)] == [jobs["4"].job_id]
     assert query(folder, "PRAGMA user_version") == [(len(MIGRATIONS),)]
     assert query(folder, "PRAGMA integrity_check") == [("ok",)]
-    assert query(folder, "SELECT handler FROM jobs WHERE handler != ''") == [("resize",)]
 
 
 async def test_a_tool_beside_a_server_changes_nothing(folder: Path, clock: ManualClock) -> None:

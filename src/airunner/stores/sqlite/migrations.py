@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airunner.codec.jobs import decode_params
 from airunner.domain.errors import FailedPrecondition
 
 if TYPE_CHECKING:
@@ -132,17 +131,10 @@ MIGRATIONS = (
             retried_from TEXT NOT NULL,
             execution BLOB NOT NULL,
             result BLOB,
-            params BLOB,
-            cancelled_by TEXT NOT NULL DEFAULT '',
-            handler TEXT NOT NULL DEFAULT ''
+            params BLOB
         )
         """,
-        f"""
-        INSERT INTO new_jobs ({_JOB_COLUMNS}, handler)
-        SELECT {_JOB_COLUMNS}, handler_of(coalesce(params, (SELECT large.params FROM large_params large
-                                                          WHERE large.id = jobs.id)))
-        FROM jobs
-        """,
+        f"INSERT INTO new_jobs ({_JOB_COLUMNS}) SELECT {_JOB_COLUMNS} FROM jobs",
         "DROP TABLE jobs",
         "ALTER TABLE new_jobs RENAME TO jobs",
         "CREATE UNIQUE INDEX jobs_by_job_id ON jobs (job_id)",
@@ -153,7 +145,6 @@ MIGRATIONS = (
         "CREATE INDEX jobs_waking ON jobs (queue, wake_at) WHERE wake_at IS NOT NULL",
         "CREATE INDEX jobs_expiring ON jobs (expires_at) WHERE expires_at IS NOT NULL",
         "CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL",
-        "ALTER TABLE queues ADD COLUMN paused_by TEXT NOT NULL DEFAULT ''",
         # Jobs whose rows are gone, and whose events follow step by step.
         "CREATE TABLE purged_jobs (id INTEGER PRIMARY KEY)",
     ),
@@ -174,7 +165,6 @@ def migrate(connection: sqlite3.Connection) -> None:
     """Bring the file to the current version, whole or not at all. Only for whoever owns the file."""
     if is_current(connection):
         return
-    connection.create_function("handler_of", 1, _handler_of, deterministic=True)
     connection.execute("BEGIN IMMEDIATE")
     try:
         version = _version(connection)
@@ -187,14 +177,6 @@ def migrate(connection: sqlite3.Connection) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-
-
-def _handler_of(params: bytes | None) -> str:
-    """Return the handler that parameters name; a command and what cannot be read have none."""
-    try:
-        return decode_params(params or b"").handler
-    except Exception:  # noqa: BLE001  whatever is wrong with the bytes, the job is ended when it is claimed
-        return ""
 
 
 def _version(connection: sqlite3.Connection) -> int:
