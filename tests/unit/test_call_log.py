@@ -47,14 +47,19 @@ async def services(clock: ManualClock) -> AsyncIterator[Services]:
 class Logs:
     """The lines that were written, those at debug included."""
 
-    def __init__(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        self._lines = lines
+    def __init__(self, captured: Sequence[Mapping[str, Any]]) -> None:
+        self._captured = captured
+
+    @property
+    def all(self) -> Sequence[Mapping[str, Any]]:
+        call_log.write_waiting()
+        return self._captured
 
     def named(self, event: str) -> list[Mapping[str, Any]]:
-        return [line for line in self._lines if line["event"] == event]
+        return [line for line in self.all if line["event"] == event]
 
     def at(self, level: str) -> list[str]:
-        return [line["event"] for line in self._lines if line["log_level"] == level]
+        return [line["event"] for line in self.all if line["log_level"] == level]
 
 
 @pytest.fixture
@@ -138,7 +143,7 @@ async def test_pausing_and_resuming_name_the_queue(services: Services, logs: Log
     with pytest.raises(InvalidArgument):
         await services.jobs.set_paused("no such name", paused=True)
     assert logs.at("info") == ["queue.paused", "queue.resumed"]
-    assert {(line["queue"], line["principal"]) for line in logs._lines} == {("builds", "ann")}
+    assert {(line["queue"], line["principal"]) for line in logs.all} == {("builds", "ann")}
 
 
 async def test_keys_are_logged_without_what_opens_them(services: Services, logs: Logs) -> None:
@@ -193,7 +198,7 @@ async def test_at_info_only_calls_are_logged(
     monkeypatch.setattr(call_log, "_log", at_info)
     (job_id,) = await enqueue(services, make_request())
     await services.jobs.cancel_job(job_id)
-    assert [line["event"] for line in logs._lines] == ["jobs.enqueued", "job.cancelled"]
+    assert [line["event"] for line in logs.all] == ["jobs.enqueued", "job.cancelled"]
 
 
 async def test_no_call_fails_because_of_its_log_line(
@@ -213,6 +218,22 @@ async def test_no_call_fails_because_of_its_log_line(
     await services.jobs.set_paused("builds", paused=True)
     request = StreamRequest(job_id=job_id, follow=False)
     assert [event async for event in services.events.stream_events(request)] == []
+    call_log.write_waiting()
+    assert not call_log._waiting
+
+
+async def test_a_line_is_written_after_the_answer_and_by_itself(services: Services) -> None:
+    with structlog.testing.capture_logs() as lines:
+        await services.jobs.set_paused("builds", paused=True)
+        assert lines == []
+        await until(lambda: [line["event"] for line in lines] == ["queue.paused"])
+
+
+async def test_a_server_ends_with_its_lines_written(clock: ManualClock) -> None:
+    with structlog.testing.capture_logs() as lines:
+        async with make_services(MemoryStore(clock), clock) as opened:
+            await opened.jobs.set_paused("builds", paused=True)
+        assert "queue.paused" in [line["event"] for line in lines]
 
 
 @pytest.mark.parametrize("broken", ["write", "flush"])

@@ -1,11 +1,13 @@
 """What a server logs of the calls that change something: one line for each call, however many jobs it names.
 
-What a line tells has happened already, so a line that cannot be written is dropped.
+What a line tells has happened already: it is written after the answer, and dropped when it cannot be written.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import deque
 from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
     from airunner.stores.records import ApiKey, NewJob
 
 _log = structlog.get_logger("airunner.calls")
+
+_ANSWERS_FIRST_SECONDS = 0.005
+"""Within this time what a call has set off, such as the dequeue that waited for its job, is answered too."""
+
+_waiting: deque[tuple[int, str, dict[str, Any]]] = deque()
 
 
 def log_enqueued(jobs: Sequence[NewJob]) -> None:
@@ -83,6 +90,13 @@ def log_key_revoked(key_id: str) -> None:
     _write_line(logging.INFO, "key.revoked", key_id=key_id)
 
 
+def write_waiting() -> None:
+    """Write the lines that wait for answers to go first; it happens by itself but at the end of a server."""
+    while _waiting:
+        level, event, fields = _waiting.popleft()
+        _write_line(level, event, **fields)
+
+
 def _log_each(jobs: Sequence[NewJob]) -> None:
     if not _log.is_enabled_for(logging.DEBUG):
         return
@@ -103,7 +117,11 @@ def _batching_fields(batching: BatchingConfig) -> dict[str, Any]:
 
 
 def _write(level: int, event: str, **fields: Any) -> None:
-    _write_line(level, event, principal=current_caller.get().principal, **fields)
+    if not _log.is_enabled_for(level):
+        return
+    _waiting.append((level, event, {"principal": current_caller.get().principal, **fields}))
+    # A timer for each line, though the first writes all: a loop that ended took its timers along.
+    asyncio.get_running_loop().call_later(_ANSWERS_FIRST_SECONDS, write_waiting)
 
 
 def _write_line(level: int, event: str, **fields: Any) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from airunner.domain.errors import Unavailable
 from airunner.services.admin import AdminService
+from airunner.services.call_log import write_waiting
 from airunner.services.dispatcher import Dispatcher
 from airunner.services.events import EventService
 from airunner.services.jobs import JobRules, JobService
@@ -99,6 +100,7 @@ class Services:
     async def __aexit__(self, *_: object) -> None:
         """End all waiting, then the loops, then close the store, whatever the others did."""
         async with AsyncExitStack() as endings:
+            endings.callback(write_waiting)
             endings.push_async_callback(self.store.close)
             endings.push_async_callback(self._stop_loops)
             await self.stop()
