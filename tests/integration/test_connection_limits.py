@@ -112,6 +112,25 @@ async def test_an_endless_header_value_is_refused() -> None:
             await caller.send_again_and_again(b"y" * 1024)
 
 
+@pytest.mark.parametrize("endless", [b"x-trailer: y\r\n" * 100, b"y" * 1024])
+async def test_endless_trailers_are_refused(endless: bytes) -> None:
+    chunked = b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+    async with guarded() as (url, _), Caller.open(url) as caller:
+        await caller.send(CALL + chunked + b"x-trailer: ")
+        with pytest.raises(ConnectionError):
+            await caller.send_again_and_again(endless)
+
+
+async def test_a_body_in_chunks_of_one_byte_is_read() -> None:
+    body = b'{"filler": "' + b"x" * 20_000 + b'"}'
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+    async with guarded() as (url, _), Caller.open(url) as caller:
+        await caller.send(CALL + b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
+        await caller.send(chunks)
+        # A field that nobody knows: the body was read to its end.
+        assert await caller.status() == 400
+
+
 async def test_headers_of_a_call_behind_another_are_bounded_too() -> None:
     async with guarded() as (url, _), Caller.open(url) as caller:
         await caller.send(CALL + SMALL)

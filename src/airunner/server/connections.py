@@ -29,6 +29,8 @@ _LOG_INTERVAL_MS: Final = 60_000
 _SWEEP_SECONDS: Final = 1.0
 # Bodies that may pause for as long as their caller likes: client streams.
 _STREAMED: Final = (b"application/connect+", b"application/grpc")
+_FRAME_BYTES_PER_BODY_BYTE: Final = 6
+"""What chunks of a single byte each cost; more than that is trailers."""
 _PROBE_AFTER_SECONDS: Final = 60
 _PROBE_INTERVAL_SECONDS: Final = 10
 _PROBES: Final = 6
@@ -126,9 +128,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self._phase = _Phase.IDLE
         self.bytes_received = 0
         self._received = 0
-        """Bytes of what may be headers, as they came from the network."""
-        self._header_size = 0
-        """Bytes of the headers that the parser has told of."""
+        """Bytes of this request, as they came from the network."""
+        self._received_body = 0
+        """Those of them that are its body; the rest is headers, trailers and the framing of chunks."""
         self._deadline: tuple[float, ConnectionRefusal] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
@@ -148,37 +150,25 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; those of headers are counted before the parser gathers any more of them."""
+        """Take bytes; what is no body is bounded, so that the parser never gathers more of it."""
         if self.transport.is_closing():
             return
         if self._phase is _Phase.IDLE:
-            self._begin_headers()
-        elif self._phase is _Phase.BODY and self._deadline:
+            self._phase = _Phase.HEADERS
+            self._received = self._received_body = 0
+            self._expect(self._limits.header_seconds, ConnectionRefusal.HEADERS_TOO_SLOW)
+        elif self._deadline and self._phase is _Phase.BODY:
             self._expect(self._limits.body_seconds, ConnectionRefusal.BODY_TOO_SLOW)
         self.bytes_received += len(data)
         self._received += len(data)
         super().data_received(data)
-        if self._phase is _Phase.HEADERS and self._received > self._limits.header_bytes:
+        if self._phase is not _Phase.IDLE and self._gathers_too_much():
             self._refuse(ConnectionRefusal.HEADERS_TOO_LARGE, 431)
-
-    def on_message_begin(self) -> None:
-        """Begin a request, which may be one that came right behind another."""
-        if self._phase is not _Phase.HEADERS:
-            self._begin_headers()
-        super().on_message_begin()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header, up to the limit of their number."""
-        self._header_size += len(name) + len(value)
-        if len(self.headers) < self._limits.header_count:
-            super().on_header(name, value)
-        else:
-            self._header_size = self._limits.header_bytes + 1
 
     def on_headers_complete(self) -> None:
         """Begin the request, unless its headers were too large; then its body has to make progress."""
         self._phase = _Phase.BODY
-        if self._header_size + len(self.url) > self._limits.header_bytes:
+        if self._has_large_headers():
             self._refuse(ConnectionRefusal.HEADERS_TOO_LARGE, 431)
             return
         if self._is_streamed():
@@ -189,6 +179,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Take bytes of the body, unless the request was refused."""
+        self._received_body += len(body)
         if not self.transport.is_closing():
             super().on_body(body)
 
@@ -204,15 +195,25 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._deadline and now >= self._deadline[0] and not self.flow.read_paused:
             self._refuse(self._deadline[1], 408)
 
-    def _begin_headers(self) -> None:
-        self._phase = _Phase.HEADERS
-        self._received = self._header_size = 0
-        self._expect(self._limits.header_seconds, ConnectionRefusal.HEADERS_TOO_SLOW)
+    def _gathers_too_much(self) -> bool:
+        frame = self._received - self._received_body
+        allowed = self._limits.header_bytes + _FRAME_BYTES_PER_BODY_BYTE * self._received_body
+        return frame > allowed or len(self.headers) > self._limits.header_count
+
+    def _has_large_headers(self) -> bool:
+        if len(self.headers) > self._limits.header_count:
+            return True
+        if self._received <= self._limits.header_bytes:
+            # The usual case: there are no more bytes than all that came.
+            return False
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        return size > self._limits.header_bytes
 
     def _is_streamed(self) -> bool:
-        return any(
-            value.lower().startswith(_STREAMED) for name, value in self.headers if name == b"content-type"
-        )
+        for name, value in self.headers:
+            if name == b"content-type":
+                return value.lower().startswith(_STREAMED)
+        return False
 
     def _expect(self, seconds: float, otherwise: ConnectionRefusal) -> None:
         self._deadline = (self.loop.time() + seconds, otherwise)
