@@ -335,6 +335,12 @@ _PLAIN_ERRORS: tuple[type[errors.AirunnerError], ...] = (
     errors.PermissionDenied,
     errors.InternalError,
 )
-refusals = st.builds(lambda kind, text: kind(text), st.sampled_from(_PLAIN_ERRORS), texts) | st.builds(
-    errors.SequenceMismatch, st.integers(1, limits.MAX_SEQUENCE), sequences
+refusals = (
+    st.builds(lambda kind, text: kind(text), st.sampled_from(_PLAIN_ERRORS), texts)
+    | st.builds(errors.SequenceMismatch, st.integers(1, limits.MAX_SEQUENCE), sequences)
+    | st.builds(
+        lambda text, millis: errors.Overloaded(text, retry_after_seconds=millis / 1000),
+        texts,
+        st.integers(0, 10**7),
+    )
 )

@@ -16,7 +16,15 @@ from airunner.client.connection import (
     translate,
 )
 from airunner.codec.errors import to_connect
-from airunner.domain.errors import AirunnerError, DeadlineExceeded, InvalidArgument, NotFound, Unavailable
+from airunner.domain.errors import (
+    AirunnerError,
+    DeadlineExceeded,
+    InvalidArgument,
+    NotFound,
+    Overloaded,
+    ResourceExhausted,
+    Unavailable,
+)
 from airunner.domain.retry import RetryPolicy
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
@@ -161,7 +169,46 @@ async def test_a_long_poll_that_begins_anew_waits_for_the_rest(clock: ManualCloc
     ]
 
 
-@pytest.mark.parametrize("error", [NotFound("no"), InvalidArgument("no"), DeadlineExceeded("late")])
+def busy(seconds: float) -> ConnectError:
+    return to_connect(Overloaded("too many", retry_after_seconds=seconds))
+
+
+async def test_a_busy_server_is_asked_again_when_it_wants_to_be(clock: ManualClock) -> None:
+    script = Script(clock, [busy(7), busy(0.5), "yes"])
+    await moving(clock, asyncio.create_task(connection(clock, "a").call(script, Poll())))
+    # The pauses of the policy, 1 s and 2 s, are a minimum too.
+    assert [call.at for call in script.calls] == [0, 7000, 9000]
+
+
+async def test_another_server_is_asked_while_one_is_busy(clock: ManualClock) -> None:
+    script = Script(clock, [busy(7), "yes", "yes"])
+    service = connection(clock, "a", "b")
+    assert await service.call(script, Poll()) == "yes"
+    await service.call(script, Poll())
+    assert [(call.server, call.at) for call in script.calls] == [("a", 0), ("b", 0), ("b", 0)]
+
+
+async def test_a_dequeue_that_was_refused_has_claimed_nothing_and_is_repeated(clock: ManualClock) -> None:
+    async def undo(answer: str) -> None:
+        raise AssertionError(answer)
+
+    script = Script(clock, [busy(2), "yes"])
+    poll = connection(clock, "a").call(script, Poll(wait_seconds=5), wait_seconds=5, undo=undo)
+    assert await moving(clock, asyncio.create_task(poll)) == "yes"
+    assert [(call.at, call.wait_seconds) for call in script.calls] == [(0, 5), (2000, 3)]
+
+
+async def test_a_wait_that_is_longer_than_the_deadline_is_not_begun(clock: ManualClock) -> None:
+    script = Script(clock, [busy(60), "yes"])
+    with pytest.raises(Overloaded) as refused:
+        await connection(clock, "a").call(script, Poll())
+    assert refused.value.retry_after_seconds == 60
+    assert script.answers == ["yes"]
+
+
+@pytest.mark.parametrize(
+    "error", [NotFound("no"), InvalidArgument("no"), DeadlineExceeded("late"), ResourceExhausted("full")]
+)
 async def test_other_errors_are_not_repeated(clock: ManualClock, error: AirunnerError) -> None:
     script = Script(clock, [to_connect(error), "yes"])
     service = connection(clock, "a", "b")

@@ -19,7 +19,7 @@ from airunner.codec import answers, completions, dead_letters, events, execution
 from airunner.codec.errors import from_connect, from_entry, to_connect, to_entry
 from airunner.codec.events import decode_event, encode_event
 from airunner.domain.answers import DequeuedJob
-from airunner.domain.errors import AirunnerError, InvalidArgument, SequenceMismatch
+from airunner.domain.errors import AirunnerError, InvalidArgument, SequenceMismatch, retry_after_seconds
 from airunner.domain.event import EncodedEvent, Event
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import Job
@@ -265,7 +265,7 @@ def told(outcome: object) -> object:
     if not isinstance(outcome, AirunnerError):
         return outcome
     expected = outcome.expected if isinstance(outcome, SequenceMismatch) else None
-    return type(outcome), outcome.text, expected
+    return type(outcome), outcome.text, expected, retry_after_seconds(outcome)
 
 
 def test_a_sign_of_life_is_no_event() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from airunner.domain.errors import PermanentFailure, Unavailable, VisibilityLost
+from airunner.domain.errors import Overloaded, PermanentFailure, Unavailable, VisibilityLost
 from airunner.queues.base import Hold
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
@@ -193,6 +193,18 @@ async def test_receive_errors_back_off_and_never_end_the_loop() -> None:
         bench.gates.end("a")
         bench.source.deliver("a")
         await until(lambda: bool(bench.source.acked))
+
+
+async def test_a_busy_source_is_asked_again_when_it_wants_to_be() -> None:
+    async with working() as bench:
+        bench.source.errors.append(Overloaded(retry_after_seconds=20))
+        await until(lambda: bool(bench.clock.waiting))
+        bench.clock.advance(19.999)
+        await turns()
+        assert len(bench.source.requested) == 1
+        bench.clock.advance(0.001)
+        await turns()
+        assert len(bench.source.requested) == 2
 
 
 async def test_concurrency_may_change_at_run_time() -> None:

@@ -17,6 +17,7 @@ from airunner.domain.errors import (
     InternalError,
     InvalidTaskToken,
     MessageTooLarge,
+    Overloaded,
     PermanentFailure,
     PermissionDenied,
     ResourceExhausted,
@@ -51,12 +52,15 @@ class Network:
         self.requests: dict[str, list[Any]] = defaultdict(list)
         self.lost_requests: deque[Exception] = deque()
         self.lost_answers: deque[Exception] = deque()
+        self.early_answers: deque[object] = deque()
 
     def __getattr__(self, name: str) -> Any:
         async def call(request: Any) -> Any:
             self.requests[name].append(request)
             if self.lost_requests:
                 raise self.lost_requests.popleft()
+            if self.early_answers:
+                return self.early_answers.popleft()
             answer = await getattr(self._jobs, name)(request)
             if self.lost_answers:
                 raise self.lost_answers.popleft()
@@ -262,6 +266,34 @@ async def test_a_result_is_given_up_after_odd_answers_alone_and_not_sooner(
         acking = asyncio.ensure_future(bench.source.ack([(delivery, JobOutcome(result=make_success()))]))
         await bench.pass_time_until(acking)
         assert seconds <= (bench.clock.now() - began) / 1000 <= seconds + 20
+
+
+async def test_a_completion_waits_as_long_as_a_busy_server_wants() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        bench.network.lost_requests.append(Overloaded(retry_after_seconds=20))
+        acking = asyncio.ensure_future(bench.source.ack([(delivery, JobOutcome(result=make_success()))]))
+        await bench.pass_time(19)
+        await asyncio.sleep(0)
+        assert len(bench.network.requests["complete_jobs"]) == 1
+        await bench.pass_time(1)
+        await acking
+        assert (await bench.job(delivery)).state is JobState.COMPLETED
+
+
+async def test_a_heartbeat_that_the_server_does_not_hold_is_not_repeated_at_once() -> None:
+    async with source(visibility=300) as bench:
+        (delivery,) = await bench.take()
+        held = await bench.services.jobs.update_job(
+            UpdateRequest(queue="q", task_token=delivery.body.task_token)
+        )
+        bench.network.early_answers.append(held)
+        extending = asyncio.ensure_future(bench.source.extend(delivery))
+        await bench.pass_time(4.9)
+        await asyncio.sleep(0)
+        assert not extending.done()
+        await bench.pass_time(0.1)
+        assert await extending is Hold.HELD
 
 
 async def test_a_lost_completion_is_forgotten_and_takes_no_other_along() -> None:

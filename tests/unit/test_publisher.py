@@ -11,6 +11,7 @@ from airunner.domain.errors import (
     DeadlineExceeded,
     InvalidArgument,
     MessageTooLarge,
+    Overloaded,
     ResourceExhausted,
     Unavailable,
     VisibilityLost,
@@ -97,6 +98,18 @@ async def test_it_tries_again_with_growing_pauses_until_the_server_takes_it(erro
             bench.clock.advance(pause)
         await until(lambda: len(bench.network.calls) == 4)
         assert await bench.stored_output() == b"".join(lines(50))
+
+
+async def test_it_waits_as_long_as_a_busy_server_wants() -> None:
+    async with publishing() as bench:
+        bench.network.lost_requests.append(Overloaded(retry_after_seconds=20))
+        bench.publisher.add_output(lines(50), OUT)
+        await until(lambda: bench.clock.waiting >= 2)
+        bench.clock.advance(19.9)
+        await asyncio.sleep(0)
+        assert len(bench.network.calls) == 1
+        bench.clock.advance(0.1)
+        await until(lambda: len(bench.network.calls) == 2)
 
 
 async def test_a_lost_answer_repeats_nothing() -> None:

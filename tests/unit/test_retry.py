@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airunner.domain.errors import Overloaded
 from airunner.domain.retry import RetryPolicy, retry
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
@@ -37,6 +38,39 @@ def test_jitter_only_shortens(failures: int, draw: float, jitter: float) -> None
     policy = RetryPolicy(jitter=jitter)
     full = RetryPolicy(jitter=0).delay(failures)
     assert full * (1 - jitter) <= policy.delay(failures, draw) <= full <= policy.max_seconds
+
+
+@given(
+    failures=st.integers(1, 1000),
+    draw=st.floats(0, 1, exclude_max=True),
+    jitter=st.floats(0, 1),
+    at_least=st.floats(0, 600),
+)
+def test_what_a_server_asks_for_is_only_lengthened(
+    failures: int, draw: float, jitter: float, at_least: float
+) -> None:
+    policy = RetryPolicy(jitter=jitter)
+    pause = policy.delay(failures, draw, at_least=at_least)
+    assert at_least <= pause <= max(policy.max_seconds, 2 * at_least)
+    assert pause >= policy.delay(failures, draw)
+
+
+async def test_a_call_is_repeated_when_the_server_wants_it() -> None:
+    clock = ManualClock()
+    answers: list[Exception | str] = [Overloaded(retry_after_seconds=30), "answer"]
+
+    async def call() -> str:
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    task = asyncio.create_task(retry(STEADY, clock, call, retry_if=lambda _: True))
+    await until(lambda: clock.waiting == 1)
+    clock.advance(29.999)
+    await until(lambda: clock.waiting == 1)
+    assert answers
+    clock.advance(0.001)
+    assert await task == "answer"
 
 
 def test_a_policy_without_a_number_of_attempts_is_never_exhausted() -> None:

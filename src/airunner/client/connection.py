@@ -18,7 +18,7 @@ from connectrpc.errors import ConnectError
 
 from airunner import __version__
 from airunner.codec.errors import from_connect, is_cancellation
-from airunner.domain.errors import DeadlineExceeded, InvalidArgument, Unavailable
+from airunner.domain.errors import DeadlineExceeded, InvalidArgument, Overloaded, Unavailable
 from airunner.domain.retry import RetryPolicy, retry
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ _CONNECT_SECONDS = 5.0
 _IDLE_CONNECTIONS = 64
 _PARTING_SECONDS = 0.05
 _BROKEN = (OSError, pyqwest.ReadError, pyqwest.WriteError, pyqwest.RemoteProtocolError)
+# What another server, or the same one a little later, may answer otherwise.
+_PASSING = (Unavailable, Overloaded)
 # How the library names a stream that ended without its last message.
 _TRUNCATED = "protocol error: unexpected EOF"
 
@@ -122,8 +124,9 @@ class ServiceConnection(Generic[C]):
         """Make a call, again and elsewhere while no server can answer, until its deadline.
 
         The deadline is the time-out of the client, beyond `wait_seconds` for a long poll, whose wait is
-        shortened when it has to begin anew. All addresses are tried before the first pause. A call that has
-        to be undone when nobody takes its answer is only repeated when no server can have acted on it.
+        shortened when it has to begin anew. All addresses are tried before the first pause, which lasts at
+        least as long as a server with too much to do has said. A call that has to be undone when nobody takes
+        its answer is only repeated when no server can have acted on it.
         """
         clock = self.clock
         answer_by = clock.now() + wait_seconds * 1000
@@ -140,7 +143,7 @@ class ServiceConnection(Generic[C]):
 
         def may_repeat(error: Exception) -> bool:
             unclear = undo is not None and isinstance(error, ConnectionLost)
-            return isinstance(error, Unavailable) and not unclear and clock.now() < give_up_at
+            return isinstance(error, _PASSING) and not unclear and clock.now() < give_up_at
 
         return await retry(
             self._rules.retry,
@@ -173,7 +176,7 @@ class ServiceConnection(Generic[C]):
         for _ in self._clients[1:]:
             try:
                 return await send()
-            except Unavailable as error:
+            except _PASSING as error:
                 if not may_repeat(error):
                     raise
         return await send()
@@ -203,7 +206,7 @@ class ServiceConnection(Generic[C]):
 
     def _failure(self, error: ConnectError, index: int, address: str) -> BaseException:
         failure = translate(error, address)
-        if isinstance(failure, Unavailable | DeadlineExceeded):
+        if isinstance(failure, (*_PASSING, DeadlineExceeded)):
             self._leave(index)
         return failure
 

@@ -14,7 +14,14 @@ from airunner.client.prefetch import PrefetchBounds, fetch_ahead
 from airunner.codec.events import decode_event
 from airunner.codec.streams import batch_from_pb, stream_to_pb
 from airunner.domain.batching import unpack
-from airunner.domain.errors import AirunnerError, DeadlineExceeded, ResourceExhausted, Unavailable
+from airunner.domain.errors import (
+    AirunnerError,
+    DeadlineExceeded,
+    Overloaded,
+    ResourceExhausted,
+    Unavailable,
+    retry_after_seconds,
+)
 from airunner.domain.event import BEGINNING, Event, Output, Position, StreamProgress, start_position
 
 if TYPE_CHECKING:
@@ -122,14 +129,14 @@ class Monitor(Generic[C]):
 
     async def _wait(self, error: AirunnerError) -> None:
         """Pause before the next connection, or raise when there shall be none."""
-        if isinstance(error, ResourceExhausted) and not self._begun:
+        if isinstance(error, ResourceExhausted) and not isinstance(error, Overloaded) and not self._begun:
             # Later, it is our own broken stream that the server still counts.
             raise error
         self._begun = self._begun or isinstance(error, ConnectionLost)
         now = self._connection.clock.now()
         self._failures += 1
         self._away_since = self._away_since or now
-        pause = self._pause()
+        pause = self._pause(retry_after_seconds(error))
         limit = self._options.give_up_seconds
         if pause is None or (limit is not None and now + pause * 1000 >= self._away_since + limit * 1000):
             raise error
@@ -137,13 +144,13 @@ class Monitor(Generic[C]):
         if pause:
             await self._connection.clock.sleep(pause)
 
-    def _pause(self) -> float | None:
+    def _pause(self, at_least: float) -> float | None:
         """Return the seconds before the next connection, None to give up; all addresses come first."""
         rounds, tried = divmod(self._failures, self._connection.address_count)
         if tried:
             return 0.0
         policy = self._connection.policy
-        return None if policy.exhausted(rounds) else policy.delay(rounds)
+        return None if policy.exhausted(rounds) else policy.delay(rounds, at_least=at_least)
 
     def _tell(self, state: ConnectionState, reason: str) -> None:
         if state is not self._state and self._options.on_state:

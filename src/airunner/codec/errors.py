@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from protobuf.wkt import Any as AnyMessage
 
 from airunner.codec.gen.job.v1 import job_pb2 as pb
+from airunner.codec.instants import duration_millis, set_duration
 from airunner.domain import errors
 
 _CODES: dict[type[errors.AirunnerError], Code] = {
@@ -37,7 +40,9 @@ _HTTP_STATUSES = {
 }
 # How the library says it, whose code for it is that of any other limit.
 _TOO_LARGE = "message is larger than"
-_DETAIL_URL = f"type.googleapis.com/{pb.SequenceMismatch.DESCRIPTOR.full_name}"
+_TYPE_PREFIX = "type.googleapis.com/"
+_MISMATCH_TYPE = pb.SequenceMismatch.DESCRIPTOR.full_name
+_RETRY_TYPE = "google.rpc.RetryInfo"
 
 
 def code_of(error: errors.AirunnerError) -> Code:
@@ -48,20 +53,24 @@ def code_of(error: errors.AirunnerError) -> Code:
 def to_connect(error: errors.AirunnerError) -> ConnectError:
     """Return an error as the wire carries it."""
     details = []
+    # The library packs details with another protobuf runtime than ours, so these are packed by hand.
     if isinstance(error, errors.SequenceMismatch):
-        detail = pb.SequenceMismatch(expected_sequence=error.expected)
-        # The library packs details with another protobuf runtime than ours, so this one is packed by hand.
-        details.append(AnyMessage(type_url=_DETAIL_URL, value=detail.SerializeToString()))
+        detail = pb.SequenceMismatch(expected_sequence=error.expected).SerializeToString()
+        details.append(AnyMessage(type_url=_TYPE_PREFIX + _MISMATCH_TYPE, value=detail))
+    if isinstance(error, errors.Overloaded):
+        detail = _retry_info(error).SerializeToString()
+        details.append(AnyMessage(type_url=_TYPE_PREFIX + _RETRY_TYPE, value=detail))
     return ConnectError(code_of(error), error.text, details)
 
 
 def from_connect(error: ConnectError) -> errors.AirunnerError:
     """Return an error of ours for one that came over the wire."""
-    if error.code is Code.OUT_OF_RANGE:
-        for detail in error.details:
-            if detail.type_name == pb.SequenceMismatch.DESCRIPTOR.full_name:
-                mismatch = pb.SequenceMismatch.FromString(detail.message_bytes)
-                return _mismatch(mismatch.expected_sequence, error.message)
+    for detail in error.details:
+        if error.code is Code.OUT_OF_RANGE and detail.type_name == _MISMATCH_TYPE:
+            mismatch = pb.SequenceMismatch.FromString(detail.message_bytes)
+            return _mismatch(mismatch.expected_sequence, error.message)
+        if error.code is Code.RESOURCE_EXHAUSTED and detail.type_name == _RETRY_TYPE:
+            return _overloaded(pb.RetryInfo.FromString(detail.message_bytes), error.message)
     if error.code is Code.RESOURCE_EXHAUSTED and error.message.startswith(_TOO_LARGE):
         return errors.MessageTooLarge(error.message)
     return _ERRORS.get(error.code, errors.InternalError)(error.message)
@@ -69,14 +78,20 @@ def from_connect(error: ConnectError) -> errors.AirunnerError:
 
 def to_entry(error: errors.AirunnerError) -> pb.EntryError:
     """Return the error of one entry of a batch."""
-    expected = error.expected if isinstance(error, errors.SequenceMismatch) else 0
-    return pb.EntryError(code=code_of(error).value, message=error.text, expected_sequence=expected)
+    return pb.EntryError(
+        code=code_of(error).value,
+        message=error.text,
+        expected_sequence=error.expected if isinstance(error, errors.SequenceMismatch) else 0,
+        retry_info=_retry_info(error) if isinstance(error, errors.Overloaded) else None,
+    )
 
 
 def from_entry(entry: pb.EntryError) -> errors.AirunnerError:
     """Return the error of one entry of a batch."""
     if entry.expected_sequence:
         return _mismatch(entry.expected_sequence, entry.message)
+    if entry.HasField("retry_info"):
+        return _overloaded(entry.retry_info, entry.message)
     return _ERRORS.get(Code(entry.code), errors.InternalError)(entry.message)
 
 
@@ -86,9 +101,25 @@ def to_http(error: errors.AirunnerError) -> tuple[int, dict[str, str]]:
     return _HTTP_STATUSES.get(code, 500), {"code": code.value, "message": error.text}
 
 
+def http_headers(error: errors.AirunnerError) -> dict[str, str]:
+    """Return the headers that go with an error: when to come back, in whole seconds."""
+    after = errors.retry_after_seconds(error)
+    return {"retry-after": str(math.ceil(after))} if after else {}
+
+
 def is_cancellation(error: ConnectError) -> bool:
     """Return whether an error of the library stands for a cancelled task."""
     return error.code is Code.CANCELED
+
+
+def _retry_info(error: errors.Overloaded) -> pb.RetryInfo:
+    detail = pb.RetryInfo()
+    set_duration(detail.retry_delay, math.ceil(error.retry_after_seconds * 1000))
+    return detail
+
+
+def _overloaded(detail: pb.RetryInfo, message: str) -> errors.Overloaded:
+    return errors.Overloaded(message, retry_after_seconds=max(0, duration_millis(detail.retry_delay)) / 1000)
 
 
 def _mismatch(expected: int, message: str) -> errors.SequenceMismatch:

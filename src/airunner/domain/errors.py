@@ -11,7 +11,8 @@ AirunnerError
 ├── AlreadyExists            request_id reused with other parameters
 ├── SequenceMismatch         a gap or overlap; carries the expected sequence
 ├── ResourceExhausted        a limit is reached
-│   └── MessageTooLarge      of a message: the same one will never be taken
+│   ├── MessageTooLarge      of a message: the same one will never be taken
+│   └── Overloaded           of the server: the same call may be taken a little later
 ├── Unavailable              shutting down, or a dependency is away: try again
 ├── DeadlineExceeded         the answer did not come in time
 ├── Unauthenticated
@@ -82,6 +83,14 @@ class MessageTooLarge(ResourceExhausted):
     """The message has more bytes than the server takes."""
 
 
+class Overloaded(ResourceExhausted):
+    """The server takes no more of this now; try again after `retry_after_seconds`."""
+
+    def __init__(self, text: str = "", *, retry_after_seconds: float) -> None:
+        super().__init__(text)
+        self.retry_after_seconds = retry_after_seconds
+
+
 class Unavailable(AirunnerError):
     """The server cannot answer now; try again."""
 
@@ -112,6 +121,11 @@ class PermanentFailure(Exception):
 
 class VisibilityLost(Exception):
     """Somebody else holds the delivery now; whatever was done for it must be forgotten."""
+
+
+def retry_after_seconds(error: BaseException) -> float:
+    """Return how long whoever got this error was told to wait at least; 0 if nothing was said."""
+    return error.retry_after_seconds if isinstance(error, Overloaded) else 0.0
 
 
 def error_text(error: BaseException) -> str:

@@ -6,6 +6,8 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from airunner.domain.errors import retry_after_seconds
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -24,11 +26,15 @@ class RetryPolicy:
     attempts: int | None = None
     jitter: float = 0.5
 
-    def delay(self, failures: int, draw: float | None = None) -> float:
-        """Return the pause after this many failures (1 or more); `draw` in [0, 1) fixes the jitter."""
+    def delay(self, failures: int, draw: float | None = None, *, at_least: float = 0.0) -> float:
+        """Return the pause after this many failures (1 or more); `draw` in [0, 1) fixes the jitter.
+
+        A server may have said how long to wait at least: then jitter lengthens that, so that those who were
+        refused together do not come back together.
+        """
         full = min(self.max_seconds, self.first_seconds * self.factor ** min(failures - 1, 64))
         share = random.random() if draw is None else draw  # noqa: S311  spreads load, guards nothing
-        return full * (1 - self.jitter * share)
+        return max(full * (1 - self.jitter * share), at_least * (1 + self.jitter * share))
 
     def exhausted(self, failures: int) -> bool:
         """Return whether no further attempt is allowed after this many failures."""
@@ -44,7 +50,7 @@ async def retry(
     on_failure: Callable[[Exception, int], None] | None = None,
     give_up_at: int | None = None,
 ) -> T:
-    """Repeat `call` until it answers, and pause between two calls as the policy says.
+    """Repeat `call` until it answers, and pause between two calls as the policy says, or the error.
 
     The last error is raised when `retry_if` refuses it, when the policy allows no further attempt, or when
     the pause would not end before the instant `give_up_at`. Before each pause, and only then, `on_failure` is
@@ -58,7 +64,7 @@ async def retry(
             failures += 1
             if not retry_if(error) or policy.exhausted(failures):
                 raise
-            pause = policy.delay(failures)
+            pause = policy.delay(failures, at_least=retry_after_seconds(error))
             if give_up_at is not None and clock.now() + pause * 1000 >= give_up_at:
                 raise
             if on_failure:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import structlog
 
 from airunner.domain.background import WakeUp
-from airunner.domain.errors import PermanentFailure, VisibilityLost, error_text
+from airunner.domain.errors import PermanentFailure, VisibilityLost, error_text, retry_after_seconds
 from airunner.domain.retry import RetryPolicy
 from airunner.queues.base import Delivery, Hold, Runner, Source, TryAgain
 from airunner.queues.settlements import Settlements
@@ -144,8 +144,8 @@ class Consumer(Generic[T, R]):
             except Exception as error:  # noqa: BLE001 - whatever goes wrong with a source, the loop goes on
                 failures += 1
                 _log.warning("receive.failed", failures=failures, error=error_text(error))
-                pause_ms = _ms(self._options.reconnect.delay(failures))
-                await self._until(lambda: self._ending, self._clock.now() + pause_ms)
+                pause = self._options.reconnect.delay(failures, at_least=retry_after_seconds(error))
+                await self._until(lambda: self._ending, self._clock.now() + _ms(pause))
                 continue
             failures = 0
             self._begin(deliveries)
@@ -216,7 +216,8 @@ class Consumer(Generic[T, R]):
                 _log.warning(
                     "extend.failed", key=held.delivery.key, failures=failures, error=error_text(error)
                 )
-                await self._clock.sleep(self._options.reconnect.delay(failures))
+                pause = self._options.reconnect.delay(failures, at_least=retry_after_seconds(error))
+                await self._clock.sleep(pause)
                 continue
             if hold is Hold.CANCELLED:
                 held.delivery.cancelled.set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -15,11 +15,13 @@ from airunner.domain.errors import (
     InvalidTaskToken,
     MessageTooLarge,
     NotFound,
+    Overloaded,
     PermissionDenied,
     ResourceExhausted,
     SequenceMismatch,
     Unauthenticated,
     Unavailable,
+    retry_after_seconds,
 )
 from airunner.domain.job import JobResult, Outcome
 from airunner.domain.retry import retry
@@ -67,15 +69,16 @@ class Completer:
     async def complete(self, requests: Sequence[CompleteRequest], visibility_seconds: float = 0) -> None:
         """Return when every request is settled; their attempts are visible for so long after a heartbeat."""
         unsettled = list(requests)
-        keep_ms = round(1000 * max(_KEEP_SECONDS, visibility_seconds))
+        rules = _Rules(keep_ms=round(1000 * max(_KEEP_SECONDS, visibility_seconds)))
 
         async def send() -> None:
             again: list[CompleteRequest] = []
+            rules.pause_seconds = 0.0
             for call in split_by_size(unsettled, _size, _CALL_BYTES):
-                again += await self._call(call, keep_ms)
+                again += await self._call(call, rules)
             unsettled[:] = again
             if again:
-                raise _Unsettled
+                raise _Unsettled(retry_after_seconds=rules.pause_seconds)
 
         try:
             await retry(self._policy, self._clock, send, retry_if=lambda error: isinstance(error, _Unsettled))
@@ -83,20 +86,22 @@ class Completer:
             for request in requests:
                 self._odd_since.pop(request.task_token, None)
 
-    async def _call(self, requests: Sequence[CompleteRequest], keep_ms: int) -> list[CompleteRequest]:
+    async def _call(self, requests: Sequence[CompleteRequest], rules: _Rules) -> list[CompleteRequest]:
         """Send requests; return those that are to be sent again."""
         try:
             outcomes = await self._jobs.complete_jobs(requests)
         except (Unavailable, DeadlineExceeded, ResourceExhausted) as error:
+            rules.pause_seconds = max(rules.pause_seconds, retry_after_seconds(error))
             _log.warning("complete.failed", completions=len(requests), error=error.text)
             return list(requests)
         except AirunnerError as error:
             if len(requests) > 1 and not isinstance(error, _OF_THE_CALLER):
                 # One of them may be at fault: the others are sent without it.
-                return [again for request in requests for again in await self._call([request], keep_ms)]
+                return [again for request in requests for again in await self._call([request], rules)]
             outcomes = [error] * len(requests)
         again = (
-            self._next(request, outcome, keep_ms) for request, outcome in zip(requests, outcomes, strict=True)
+            self._next(request, outcome, rules.keep_ms)
+            for request, outcome in zip(requests, outcomes, strict=True)
         )
         return [request for request in again if request]
 
@@ -129,7 +134,15 @@ class Completer:
         return None
 
 
-class _Unsettled(Exception):
+@dataclass(slots=True)
+class _Rules:
+    """For how long an odd answer is borne, and how long the server wants the next round to wait."""
+
+    keep_ms: int
+    pause_seconds: float = 0.0
+
+
+class _Unsettled(Overloaded):
     """Some completions are to be sent again."""
 
 

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("airunner.worker")
 
 _EXTEND_AFTER_SECONDS: Final = 1.0
+_TOO_SOON_MS: Final = 500
+_UNHELD_SECONDS: Final = 5.0
 # A release that is answered so will not be accepted later either.
 _REFUSALS: Final = (NotFound, InvalidArgument, FailedPrecondition, MessageTooLarge)
 
@@ -96,6 +98,7 @@ class JobSource:
         interval = _heartbeat_seconds(attempt)
         # A server that has reported a cancellation would answer a waiting call at once.
         held_by_server = interval >= 1 and not delivery.cancelled.is_set()
+        watched, began = attempt.watched, self._clock.now()
         held = await self._heartbeat(attempt, int(interval) if held_by_server else 0)
         if held is None:
             return Hold.LOST
@@ -104,6 +107,9 @@ class JobSource:
             return Hold.CANCELLED
         if not held_by_server:
             await self._clock.sleep(interval)
+        elif held.watched == watched and self._clock.now() - began < _TOO_SOON_MS:
+            # It has too many calls that wait: it extends, and leaves the waiting to us.
+            await self._clock.sleep(min(interval, _UNHELD_SECONDS))
         return Hold.HELD
 
     async def ack(self, settlements: Sequence[tuple[Delivery[Attempt], JobOutcome]]) -> None:

@@ -17,6 +17,7 @@ from airunner.domain.errors import (
     NotFound,
     SequenceMismatch,
     VisibilityLost,
+    retry_after_seconds,
 )
 from airunner.domain.event import Gap, StreamType
 from airunner.domain.retry import RetryPolicy
@@ -263,7 +264,7 @@ class Publisher:
         failures += 1
         telemetry.publish_retries.add(1)
         _log.warning("publish.failed", job_id=self._attempt.job.job_id, failures=failures, error=error.text)
-        await self._clock.sleep(self._policy.delay(failures))
+        await self._clock.sleep(self._policy.delay(failures, at_least=retry_after_seconds(error)))
         return failures
 
     async def _until_room(self) -> None:

@@ -289,14 +289,22 @@ class EnqueueJobOutcome(_message.Message):
     def __init__(self, job: _Optional[_Union[EnqueueJobResponse, _Mapping]] = ..., error: _Optional[_Union[EntryError, _Mapping]] = ...) -> None: ...
 
 class EntryError(_message.Message):
-    __slots__ = ("code", "message", "expected_sequence")
+    __slots__ = ("code", "message", "expected_sequence", "retry_info")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_INFO_FIELD_NUMBER: _ClassVar[int]
     code: str
     message: str
     expected_sequence: int
-    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., expected_sequence: _Optional[int] = ...) -> None: ...
+    retry_info: RetryInfo
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., expected_sequence: _Optional[int] = ..., retry_info: _Optional[_Union[RetryInfo, _Mapping]] = ...) -> None: ...
+
+class RetryInfo(_message.Message):
+    __slots__ = ("retry_delay",)
+    RETRY_DELAY_FIELD_NUMBER: _ClassVar[int]
+    retry_delay: _duration_pb2.Duration
+    def __init__(self, retry_delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class SequenceMismatch(_message.Message):
     __slots__ = ("expected_sequence",)
