@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airunner.domain.retry import RetryPolicy
     from airunner.handlers.registry import Registry
     from airunner.server.run import Server
+    from airunner.services.admission import AdmissionLimits
     from airunner.services.composition import Services
     from airunner.services.periodic import Periodic
     from airunner.stores.base import JobStore
@@ -52,6 +53,7 @@ def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server
         app=AppOptions(
             services=settings.services,
             no_auth=settings.no_auth,
+            behind_proxy=settings.server.behind_proxy,
             max_message_bytes=settings.limits.max_message_bytes,
         ),
         cert_file=settings.tls.cert_file,
@@ -66,6 +68,8 @@ def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server
         services.add_loop(build_export_loop(exporter, clock))
     telemetry.streams_active.follow(lambda: services.watchers.streams)
     telemetry.dequeues_waiting.follow(lambda: services.dispatcher.waiting)
+    telemetry.calls_waiting.follow(lambda: services.admission.waiting)
+    telemetry.calls_body_bytes.follow(lambda: services.admission.body_bytes)
     return Server(services, options, exporter)
 
 
@@ -155,10 +159,27 @@ def build_services(settings: Settings, clock: Clock) -> Services:
             jobs_ms=settings.store.job_retention_days * _DAY_MS,
             events_ms=settings.store.event_retention_days * _DAY_MS,
         ),
+        admission=_admission_limits(settings),
         max_streams_per_job=settings.limits.max_streams_per_job,
         maintenance_interval_seconds=settings.limits.maintenance_interval_seconds,
     )
     return Services(build_store(settings, clock), clock, build_signer(settings), rules)
+
+
+def _admission_limits(settings: Settings) -> AdmissionLimits:
+    from airunner.services.admission import AdmissionLimits
+
+    limits = settings.limits
+    return AdmissionLimits(
+        max_body_bytes=limits.max_body_bytes,
+        max_waiting_calls=limits.max_waiting_calls,
+        max_streams=limits.max_streams,
+        max_streams_per_principal=limits.max_streams_per_principal,
+        max_queue_names=limits.max_queue_names,
+        calls_per_second=limits.calls_per_second,
+        call_burst=limits.call_burst,
+        failed_keys_per_minute=limits.failed_keys_per_minute,
+    )
 
 
 def build_store(settings: Settings, clock: Clock) -> JobStore:

@@ -159,10 +159,25 @@ class QueueDefaults(Section):
     max_attempts: WholeNumber = Field(default=3, ge=1, le=100)
 
 
+class ServerSettings(Section):
+    """How callers reach the server."""
+
+    behind_proxy: bool = False
+
+
 class LimitSettings(Section):
-    """Bounds of one server process."""
+    """Bounds of one server process; zero turns off what has a rate."""
 
     max_streams_per_job: WholeNumber = Field(default=10, ge=1)
+    max_streams: WholeNumber = Field(default=5_000, ge=1)
+    max_streams_per_principal: WholeNumber = Field(default=2_000, ge=1)
+    max_waiting_calls: WholeNumber = Field(default=10_000, ge=1)
+    max_waiting_writes: WholeNumber = Field(default=10_000, ge=1)
+    max_queue_names: WholeNumber = Field(default=10_000, ge=1)
+    max_body_bytes: WholeNumber = Field(default=268_435_456, ge=134_217_728)
+    calls_per_second: WholeNumber = Field(default=5_000, ge=0)
+    call_burst: WholeNumber = Field(default=20_000, ge=1)
+    failed_keys_per_minute: WholeNumber = Field(default=20, ge=0)
     max_message_bytes: WholeNumber = Field(default=4_194_304, ge=1_024, le=67_108_864)
     maintenance_interval_seconds: Seconds = Field(default=30, gt=0, le=MAX_WAIT_SECONDS)
     shutdown_grace_seconds: Seconds = Field(default=5, ge=0, le=MAX_WAIT_SECONDS)
@@ -214,6 +229,7 @@ class Settings(Section):
     log_level: LogLevel = LogLevel.INFO
     log_format: LogFormat = LogFormat.AUTO
     tls: TlsSettings = TlsSettings()
+    server: ServerSettings = ServerSettings()
     store: StoreSettings = StoreSettings()
     execution: ExecutionSettings = ExecutionSettings()
     defaults: QueueDefaults = QueueDefaults()

@@ -7,6 +7,7 @@ import uuid
 
 from airunner.domain.errors import InvalidArgument
 
+MESSAGE_BYTES = 4 * 1024 * 1024
 DEFAULT_VISIBILITY_SECONDS = 300
 MAX_VISIBILITY_SECONDS = 43_200
 MAX_DEQUEUE_JOBS = 100

@@ -7,7 +7,7 @@ import hmac
 import secrets
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from airunner.domain.errors import InvalidArgument, PermissionDenied, Unauthenticated
 from airunner.services.caller import Caller, current_caller
@@ -101,15 +101,17 @@ class Authenticator:
 
     async def authenticate(self, authorization: str) -> ApiKey:
         """Return the key of an Authorization header, or refuse it; why stays untold."""
-        scheme, _, text = authorization.partition(" ")
-        prefix, _, rest = text.strip().partition("_")
-        key_id, _, secret = rest.partition("_")
-        if scheme.lower() != "bearer" or prefix != _PREFIX or not secret:
-            raise Unauthenticated
-        key = await self._find(key_id)
-        if key is None or key.revoked_at or not hmac.compare_digest(key.secret_hash, _hash(secret)):
+        key_id, secret = _split(authorization)
+        key = await self._find(key_id) if secret else None
+        if not _is_good(key, secret):
             raise Unauthenticated
         return key
+
+    def recognizes(self, authorization: str) -> bool:
+        """Return whether an Authorization header holds a key that was good when it was last looked up."""
+        key_id, secret = _split(authorization)
+        _, key = self._known.get(key_id, (0, None))
+        return _is_good(key, secret)
 
     async def _find(self, key_id: str) -> ApiKey | None:
         now = self._clock.now()
@@ -117,8 +119,10 @@ class Authenticator:
         if known and now - known[0] < _TRUSTED_MS:
             return known[1]
         key = await self._keys.find_key(key_id)
-        if len(self._known) >= _MAX_KNOWN:
-            self._known.clear()
+        # What is used stays: each look-up moves its key to the end of those that are forgotten first.
+        self._known.pop(key_id, None)
+        while len(self._known) >= _MAX_KNOWN:
+            del self._known[next(iter(self._known))]
         self._known[key_id] = (now, key)
         return key
 
@@ -138,6 +142,20 @@ def check_scope(key: ApiKey, method: str) -> None:
     needed = METHOD_SCOPES.get(method)
     if needed is None or not key.scopes & {needed, Scope.ADMIN}:
         raise PermissionDenied(f"this API key does not have the scope {needed or 'for this method'}")
+
+
+def _split(authorization: str) -> tuple[str, str]:
+    """Return id and secret of the key in an Authorization header; no secret if there is no key."""
+    scheme, _, text = authorization.partition(" ")
+    prefix, _, rest = text.strip().partition("_")
+    key_id, _, secret = rest.partition("_")
+    return (key_id, secret) if scheme.lower() == "bearer" and prefix == _PREFIX else ("", "")
+
+
+def _is_good(key: ApiKey | None, secret: str) -> TypeGuard[ApiKey]:
+    if key is None or not secret or key.revoked_at:
+        return False
+    return hmac.compare_digest(key.secret_hash, _hash(secret))
 
 
 def _hash(secret: str) -> bytes:

@@ -9,6 +9,7 @@ from airunner.codec.answers import published_to_pb, stream_published_to_pb
 from airunner.codec.requests import publish_from_pb
 from airunner.codec.streams import accepts_packed, batch_to_pb, stream_from_pb, streamed_to_pb
 from airunner.domain.errors import InvalidArgument
+from airunner.rpc.entrance import current_body
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -58,6 +59,7 @@ class JobEventsServiceEndpoint:
         published: Published | None = None
         async for message in request:
             published = await self._publish(message)
+            current_body.get().forget()
         if published is None:
             raise InvalidArgument("the stream has no message")
         return stream_published_to_pb(published)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import structlog
 from connectrpc.errors import ConnectError
 
-from airunner.codec.errors import to_connect
+from airunner.codec.errors import http_headers, to_connect
 from airunner.domain.errors import AirunnerError, InternalError
-from airunner.rpc.auth import admit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
     from connectrpc.request import RequestContext
 
-    from airunner.rpc.auth import Authenticator
+    from airunner.rpc.entrance import Entrance
+    from airunner.services.admission import OpenStream
 
     CallContext = RequestContext[Any, Any]
 
@@ -26,20 +26,27 @@ R = TypeVar("R")
 _log = structlog.get_logger("airunner.rpc")
 
 
-class AuthInterceptor:
-    """Lets a call in when its key has the scope of its method, before its body is read."""
+class EntranceInterceptor:
+    """Lets a call in when its key has the scope of its method and there is room, before its body is read."""
 
-    def __init__(self, authenticator: Authenticator | None) -> None:
-        # None: everybody is anonymous, which the server allows on loopback only.
-        self._authenticator = authenticator
+    def __init__(self, entrance: Entrance) -> None:
+        self._entrance = entrance
 
-    async def on_start(self, ctx: Any) -> None:
-        """Authenticate and authorise; from here on the caller is known."""
+    async def on_start(self, ctx: Any) -> OpenStream | None:
+        """Authenticate, authorise and count; from here on the caller is known."""
+        headers = ctx.request_headers
         with _outward(ctx):
-            await admit(self._authenticator, ctx.request_headers.get("authorization", ""), ctx.method.name)
+            return await self._entrance.enter(
+                ctx.method.name,
+                headers.get("authorization", ""),
+                (ctx.client_address or "").rpartition(":")[0],
+                declared_length(headers),
+            )
 
-    async def on_end(self, token: None, ctx: Any, error: Exception | None, /) -> None:
-        """Nothing is left to do."""
+    async def on_end(self, token: OpenStream | None, _ctx: Any, _error: Exception | None, /) -> None:
+        """Count a stream no longer, however it ended."""
+        if token:
+            token.close()
 
 
 class ErrorInterceptor:
@@ -72,6 +79,12 @@ class ErrorInterceptor:
                     yield message
 
 
+def declared_length(headers: Mapping[str, str]) -> int:
+    """Return the size that a request declares; 0 if it tells none."""
+    text = headers.get("content-length", "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
 @contextmanager
 def _outward(ctx: CallContext) -> Iterator[None]:
     """Raise each error as the wire carries it; one that is not ours is logged, and its text stays here."""
@@ -80,6 +93,7 @@ def _outward(ctx: CallContext) -> Iterator[None]:
     except ConnectError:
         raise
     except AirunnerError as error:
+        ctx.response_headers.update(http_headers(error))
         raise to_connect(error) from None
     except Exception as error:  # noqa: BLE001  whatever it is, the caller only learns that it happened
         _log.error("rpc.failed", method=ctx.method.name, exc_info=error)

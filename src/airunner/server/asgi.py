@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 
+from airunner.domain import limits
 from airunner.rpc.application import build_applications
 from airunner.rpc.auth import Authenticator
+from airunner.rpc.entrance import Entrance
 from airunner.server.guard import LoopbackGuard
 from airunner.server.pages import health_routes
 from airunner.server.sse import event_stream_route
@@ -32,18 +34,20 @@ class AppOptions:
 
     services: Collection[str] = SERVICES
     no_auth: bool = False
-    max_message_bytes: int = 4 * 1024 * 1024
+    behind_proxy: bool = False
+    max_message_bytes: int = limits.MESSAGE_BYTES
 
 
 def build_app(services: Services, options: AppOptions) -> AsgiApp:
     """Return the application of services that are open already."""
     authenticator = None if options.no_auth else Authenticator(services.store, services.clock)
+    entrance = Entrance(authenticator, services.admission, behind_proxy=options.behind_proxy)
     applications = build_applications(
-        services, options.services, authenticator, max_message_bytes=options.max_message_bytes
+        services, options.services, entrance, max_message_bytes=options.max_message_bytes
     )
     routes = health_routes(services)
     if "events" in options.services:
-        routes.append(event_stream_route(services.events, authenticator))
+        routes.append(event_stream_route(services.events, entrance))
     pages: Any = Starlette(routes=routes)
     app: AsgiApp = _Router(applications, pages)
     return LoopbackGuard(app) if options.no_auth else app

@@ -9,23 +9,20 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from airunner import telemetry
 from airunner.services.periodic import Periodic
+from airunner.telemetry.refusals import RefusalLog
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
     from airunner.domain.clock import Clock
 
-_log = structlog.get_logger("airunner.server")
-
 MAX_DESCRIPTORS: Final = 65_536
 _RESERVED_DESCRIPTORS: Final = 128
 """What the store, the listener, the logs and calls of our own need beside connections."""
-_LOG_INTERVAL_MS: Final = 60_000
 _SWEEP_SECONDS: Final = 1.0
 # Bodies that may pause for as long as their caller likes: client streams.
 _STREAMED: Final = (b"application/connect+", b"application/grpc")
@@ -74,8 +71,7 @@ class ConnectionGuard:
         self.open: set[GuardedProtocol] = set()
         self.max_connections = limits.max_connections or _connections_within(_raise_descriptor_limit())
         self._clock = clock
-        self._refused: dict[ConnectionRefusal, int] = {}
-        self._logged_at = 0
+        self._refusals = RefusalLog(telemetry.connections_refused, "connections.refused", clock)
 
     def protocol(self, *args: Any, **kwargs: Any) -> GuardedProtocol:
         """Return the protocol of one connection; what uvicorn calls for each."""
@@ -83,13 +79,7 @@ class ConnectionGuard:
 
     def refused(self, reason: ConnectionRefusal) -> None:
         """Count a refusal; the log has a line a minute, however many there are."""
-        telemetry.connections_refused.add(1, reason.value)
-        self._refused[reason] = self._refused.get(reason, 0) + 1
-        now = self._clock.now()
-        if now - self._logged_at >= _LOG_INTERVAL_MS:
-            self._logged_at = now
-            counts, self._refused = self._refused, {}
-            _log.warning("connections.refused", **{reason.value: count for reason, count in counts.items()})
+        self._refusals.add(reason)
 
     def periodic(self) -> Periodic:
         """Return the loop that ends the connections whose time is over."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 import uvicorn
 
+from airunner.domain import limits
 from airunner.domain.errors import FailedPrecondition
 from airunner.server.asgi import AppOptions, build_app
 from airunner.server.connections import ConnectionGuard, ConnectionLimits
@@ -67,6 +68,7 @@ class Server:
         listener = bind(self._options.host, self._options.port)
         async with self._exporter, self._services:
             await self._check_access()
+            self._warn_of_small_messages()
             server = self._uvicorn = HttpServer(self._config())
             # What exists by now stays: the collector need not look at it again and again.
             gc.freeze()
@@ -98,6 +100,15 @@ class Server:
         if not is_loopback(self._options.host):
             raise FailedPrecondition(f"{self._options.host} is not loopback, and {hint}")
         _log.warning("server.no_keys", hint=f"{hint}, or use --no-auth")
+
+    def _warn_of_small_messages(self) -> None:
+        """Say that workers send more than this server takes: it would refuse results of jobs."""
+        limit = self._options.app.max_message_bytes
+        if limit < limits.MESSAGE_BYTES:
+            hint = (
+                f"workers and clients send up to {limits.MESSAGE_BYTES} bytes: raise limits.max_message_bytes"
+            )
+            _log.warning("server.small_messages", max_message_bytes=limit, hint=hint)
 
     def _config(self) -> uvicorn.Config:
         return http_config(

@@ -6,49 +6,72 @@ message is `end`: nothing follows it, and a reader should not come back.
 
 from __future__ import annotations
 
-from contextlib import aclosing
+from contextlib import aclosing, closing, nullcontext
 from typing import TYPE_CHECKING
 
+from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
-from airunner.codec.errors import to_http
+from airunner.codec.errors import http_headers, to_http
 from airunner.codec.events import event_to_json
 from airunner.domain.errors import AirunnerError, InvalidArgument
 from airunner.domain.event import EventType
 from airunner.domain.requests import StreamRequest
-from airunner.rpc.auth import admit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
 
     from airunner.domain.event import Event
-    from airunner.rpc.auth import Authenticator
+    from airunner.rpc.entrance import Entrance
     from airunner.services.events import EventService
 
 _METHOD = "StreamJobEvents"
 _PARAMETERS = {"from_sequence", "from_timestamp", "attempt", "event_type", "no_follow"}
 
 
-def event_stream_route(events: EventService, authenticator: Authenticator | None) -> Route:
+def event_stream_route(events: EventService, entrance: Entrance) -> Route:
     """Return the route of the streams; a caller needs what StreamJobEvents needs."""
+    return Route("/v1/jobs/{job_id}/events", _EventStreams(events, entrance), methods=["GET"])
 
-    async def stream(request: Request) -> Response:
+
+class _EventStreams:
+    """Answers with a stream; it is counted until the last byte is sent or the reader is gone."""
+
+    def __init__(self, events: EventService, entrance: Entrance) -> None:
+        self._events = events
+        self._entrance = entrance
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        authorization = request.headers.get("authorization", "")
+        address = request.client.host if request.client else ""
         try:
-            await admit(authenticator, request.headers.get("authorization", ""), _METHOD)
-            messages = _messages(events, _wanted(request))
+            stream = await self._entrance.enter(_METHOD, authorization, address)
+        except AirunnerError as error:
+            await _refusal(error)(scope, receive, send)
+            return
+        with closing(stream) if stream else nullcontext():
+            response = await self._begin(request)
+            await response(scope, receive, send)
+
+    async def _begin(self, request: Request) -> Response:
+        try:
+            messages = _messages(self._events, _wanted(request))
             # What is wrong with the request shows with the first message, while a status can be set.
             first = await anext(messages)
         except AirunnerError as error:
-            status, body = to_http(error)
-            return JSONResponse(body, status)
+            return _refusal(error)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(_resumed(first, messages), media_type="text/event-stream", headers=headers)
 
-    return Route("/v1/jobs/{job_id}/events", stream)
+
+def _refusal(error: AirunnerError) -> Response:
+    status, body = to_http(error)
+    return JSONResponse(body, status, headers=http_headers(error))
 
 
 async def _messages(events: EventService, request: StreamRequest) -> AsyncGenerator[str, None]:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Self
 
 from airunner.domain.errors import Unavailable
 from airunner.services.admin import AdminService
+from airunner.services.admission import Admission, AdmissionLimits
 from airunner.services.call_log import write_waiting
 from airunner.services.dispatcher import Dispatcher
 from airunner.services.events import EventService
 from airunner.services.jobs import JobRules, JobService
 from airunner.services.maintenance import Maintenance
 from airunner.services.notifier import Notifier
+from airunner.services.queue_names import QueueNames
 from airunner.services.replica_news import ChangeFeed, ReplicaNews
 from airunner.services.watchers import Watchers
 from airunner.services.worker_registry import WorkerRegistry
@@ -33,6 +35,7 @@ class ServiceRules:
 
     jobs: JobRules = JobRules()
     retention: Retention = Retention()
+    admission: AdmissionLimits = AdmissionLimits()
     max_streams_per_job: int = 10
     maintenance_interval_seconds: float = 30
 
@@ -46,6 +49,8 @@ class Services:
         rules = rules or ServiceRules()
         self.store = store
         self.clock = clock
+        self.admission = Admission(rules.admission, clock)
+        self.queue_names = QueueNames(store, self.admission, clock)
         self.notifier = Notifier(clock)
         self.watchers = Watchers(self.notifier, rules.max_streams_per_job)
         self.dispatcher = Dispatcher(store, clock)
@@ -58,6 +63,8 @@ class Services:
             watchers=self.watchers,
             dispatcher=self.dispatcher,
             workers=workers,
+            admission=self.admission,
+            queue_names=self.queue_names,
             rules=rules.jobs,
         )
         self.events = EventService(
@@ -91,8 +98,9 @@ class Services:
         self._stopping = False
 
     async def __aenter__(self) -> Self:
-        """Open the store, then start the background loops."""
+        """Open the store, look which queues it has, then start the background loops."""
         await self.store.open()
+        await self.queue_names.open()
         for loop in self._loops:
             loop.start()
         return self

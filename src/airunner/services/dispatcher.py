@@ -56,7 +56,8 @@ class Dispatcher:
             jobs = await asyncio.shield(claim)
         except BaseException:
             # Whatever went wrong, nobody is there for what the claim may still bring.
-            self._background_tasks.begin("retract", self._retract(demand, claim))
+            if not claim.done() or not claim.exception():
+                self._background_tasks.begin("retract", self._retract(demand, claim))
             raise
         finally:
             self._waiting.discard(demand)

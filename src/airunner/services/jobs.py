@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -41,8 +42,10 @@ if TYPE_CHECKING:
         UpdateRequest,
     )
     from airunner.domain.token import TokenSigner
+    from airunner.services.admission import Admission
     from airunner.services.dispatcher import Dispatcher
     from airunner.services.notifier import Notifier
+    from airunner.services.queue_names import QueueNames
     from airunner.services.watchers import Watchers
     from airunner.services.worker_registry import WorkerRegistry
     from airunner.stores.base import JobStore
@@ -71,6 +74,8 @@ class JobService:
         watchers: Watchers,
         dispatcher: Dispatcher,
         workers: WorkerRegistry,
+        admission: Admission,
+        queue_names: QueueNames,
         rules: JobRules,
     ) -> None:
         self._store = store
@@ -80,6 +85,8 @@ class JobService:
         self._watchers = watchers
         self._dispatcher = dispatcher
         self._workers = workers
+        self._admission = admission
+        self._queue_names = queue_names
         self._rules = rules
         self._stopping = False
 
@@ -91,6 +98,7 @@ class JobService:
         """Add jobs, each with its own outcome."""
         limits.check_range(len(requests), "jobs", 1, limits.MAX_BATCH_ENTRIES)
         now, principal = self._clock.now(), current_caller.get().principal
+        await self._queue_names.make_room([request.queue for request in requests])
         prepared = prepare_entries(requests, lambda request: self._prepare(request, principal, now))
         return await send_entries(prepared, lambda jobs: self._store_new(jobs, log_enqueued))
 
@@ -98,7 +106,8 @@ class JobService:
         """Claim jobs; wait for the first ones if there are none."""
         demand, wait_seconds = self._demand(request)
         self._workers.requested(demand.worker_id, demand.instance_id, demand.queues, self._clock.now())
-        jobs = await self._dispatcher.dequeue(demand, wait_seconds)
+        with self._admission.wait() if demand.waits else nullcontext():
+            jobs = await self._dispatcher.dequeue(demand, wait_seconds)
         lost = self._workers.took(demand.worker_id, jobs)
         if jobs:
             metrics.dequeued(jobs, lost)
@@ -111,17 +120,23 @@ class JobService:
         self._dispatcher.hand_back([dequeued.job for dequeued in jobs])
 
     async def update_job(self, request: UpdateRequest) -> HeldJob:
-        """Extend the visibility of a held job; then wait while nothing differs from what the holder knows."""
+        """Extend the visibility of a held job; then wait while nothing differs from what the holder knows.
+
+        With too many calls that wait already it answers at once: what extends is never refused.
+        """
         seconds = request.visibility_timeout_seconds
         limits.check_range(seconds, "visibility_timeout_seconds", 0, limits.MAX_VISIBILITY_SECONDS)
         limits.check_range(request.wait_seconds, "wait_seconds", 0, limits.MAX_UPDATE_WAIT_SECONDS)
         token = self._held_token(request.task_token, request.queue)
-        with self._notifier.listen(holder_bell(token.job_id)) as bell:
+        with (
+            self._notifier.listen(holder_bell(token.job_id)) as bell,
+            self._admission.wait_if_possible() as may_wait,
+        ):
             noted = bell.rings
             now = self._clock.now()
             life = await self._store.extend_job(_key(token), seconds, now)
             self._workers.beat(token.job_id, now, life.visible_until)
-            until = min(now + request.wait_seconds * 1000, life.visible_until)
+            until = min(now + request.wait_seconds * 1000, life.visible_until) if may_wait else now
             while True:
                 watched = self._watchers.watched(token.job_id) or life.watched_until > self._clock.now()
                 news = life.cancel_requested or watched != request.watched
@@ -190,7 +205,8 @@ class JobService:
         job_id = limits.check_uuid(job_id, "job_id")
         limits.check_range(wait_seconds, "wait_seconds", 0, limits.MAX_GET_WAIT_SECONDS)
         until = self._clock.now() + wait_seconds * 1000
-        with self._notifier.listen(job_bell(job_id)) as bell:
+        waiting = self._admission.wait() if wait_seconds else nullcontext()
+        with waiting, self._notifier.listen(job_bell(job_id)) as bell:
             while True:
                 noted = bell.rings
                 job = await self._store.get_job(job_id)
@@ -257,7 +273,11 @@ class JobService:
 
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
-        await self._store.set_paused(limits.check_queue(queue), paused=paused)
+        limits.check_queue(queue)
+        if paused:
+            await self._queue_names.make_room([queue])
+            self._queue_names.check(queue)
+        await self._store.set_paused(queue, paused=paused)
         log_paused(queue, paused=paused)
 
     async def list_workers(self) -> Sequence[WorkerSeen]:
@@ -278,7 +298,8 @@ class JobService:
         )
         return NewJob(
             job_id=mint_job_id(now),
-            queue=request.queue,
+            # Last of all: a request that is refused for something else makes no queue.
+            queue=self._queue_names.check(request.queue),
             principal=principal,
             request_id=limits.check_uuid(request.request_id, "request_id"),
             fingerprint=_fingerprint(request.queue, delay, request.max_attempts, params_bytes, override),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from airunner.domain.lifecycle import Lifecycle
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from airunner.domain.answers import Enqueued, JobPage, QueueStats
     from airunner.domain.errors import AirunnerError
@@ -149,6 +149,9 @@ class JobStore(KeyStore, Protocol):
 
     async def list_queues(self) -> Sequence[QueueStats]:
         """Return the queues that were used, by name."""
+
+    async def queue_names(self) -> Collection[str]:
+        """Return the names of the queues that were used, or of those that are configured."""
 
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""

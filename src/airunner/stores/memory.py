@@ -31,7 +31,7 @@ from airunner.stores.records import (
 from airunner.stores.waiting import WaitingRoom
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from airunner.domain.clock import Clock, Timer
     from airunner.domain.event import EncodedEvent
@@ -158,8 +158,11 @@ class MemoryStore:
 
     async def list_queues(self) -> Sequence[QueueStats]:
         """Return the queues that were used, by name."""
-        used = {job.queue for job in self._jobs.values()} | self._paused.keys()
-        return [self._stats(queue) for queue in sorted(used)]
+        return [self._stats(queue) for queue in sorted(await self.queue_names())]
+
+    async def queue_names(self) -> Collection[str]:
+        """Return the names of the queues that were used."""
+        return {job.queue for job in self._jobs.values()} | self._paused.keys()
 
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""

@@ -56,7 +56,7 @@ def _build_memory(_settings: Settings, clock: Clock) -> JobStore:
 def _build_sqlite(settings: Settings, clock: Clock) -> JobStore:
     from airunner.stores.sqlite import SqliteStore
 
-    store = SqliteStore(settings.data_dir, clock)
+    store = SqliteStore(settings.data_dir, clock, max_waiting_writes=settings.limits.max_waiting_writes)
     telemetry.store_commits.follow(lambda: store.commits)
     telemetry.store_commit_time.follow(lambda: store.commit_seconds)
     return store

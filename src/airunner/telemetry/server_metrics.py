@@ -44,6 +44,10 @@ connections_refused = Counter(
     "airunner.connections.refused", "Connections that were refused or ended by a limit", "reason"
 )
 
+calls_refused = Counter("airunner.calls.refused", "Calls that a limit of the server refused", "reason")
+calls_waiting = Gauge("airunner.calls.waiting", "Calls that wait: dequeues, GetJobs and UpdateJobs")
+calls_body_bytes = Gauge("airunner.calls.body_bytes", "Bytes of requests that are in memory", unit="By")
+
 dequeues_waiting = Gauge("airunner.dequeues.waiting", "Dequeue calls that wait for jobs")
 workers_seen = Gauge("airunner.workers", "Workers that called lately", "health")
 
@@ -87,6 +91,9 @@ SERVER_METRICS: Final[tuple[Instrument, ...]] = (
     events_published_bytes,
     streams_active,
     connections_refused,
+    calls_refused,
+    calls_waiting,
+    calls_body_bytes,
     dequeues_waiting,
     workers_seen,
     loop_last_success_age,

@@ -31,7 +31,7 @@ from airunner.stores.aws.wakeups import Messages
 from airunner.stores.base import Capabilities
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Mapping, Sequence
 
     from airunner.aws.calls import Aws
     from airunner.domain.answers import Enqueued, JobPage, QueueStats
@@ -238,6 +238,10 @@ class AwsStore:
     async def list_queues(self) -> Sequence[QueueStats]:
         """Return the queues that were used, by name."""
         return await self._listing.queues()
+
+    async def queue_names(self) -> Collection[str]:
+        """Return the names of the queues that are configured."""
+        return self._layout.queues.keys()
 
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue, on every replica."""

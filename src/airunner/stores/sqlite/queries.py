@@ -78,6 +78,11 @@ def list_jobs(connection: sqlite3.Connection, query: JobQuery) -> JobPage:
     )
 
 
+def queue_names(connection: sqlite3.Connection) -> set[str]:
+    """Return the names of the queues that were used."""
+    return {name for (name,) in connection.execute(f"{_USED_QUEUES} UNION SELECT name FROM queues")}
+
+
 def list_queues(connection: sqlite3.Connection) -> list[QueueStats]:
     """Return the queues that were used, by name."""
     paused = dict(connection.execute("SELECT name, paused FROM queues").fetchall())

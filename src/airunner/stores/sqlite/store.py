@@ -15,15 +15,17 @@ from typing import IO, TYPE_CHECKING, TypeVar
 
 import structlog
 
-from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, Unavailable
+from airunner import telemetry
+from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, Overloaded, Unavailable
 from airunner.stores.base import Capabilities
 from airunner.stores.sqlite import bulk, operations, queries, rows
 from airunner.stores.sqlite.migrations import is_current, migrate
 from airunner.stores.sqlite.schema import connect
 from airunner.stores.sqlite.writer import GroupCommitWriter, Transaction
+from airunner.telemetry.refusals import CallRefusal, RefusalLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from airunner.domain.answers import Enqueued, JobPage, QueueStats
     from airunner.domain.clock import Clock, Timer
@@ -54,6 +56,7 @@ READ_SECONDS = 10
 """What a read may take: longer than any that is well asked, shorter than a caller waits."""
 _STEPS_BETWEEN_LOOKS = 10_000
 _UNWELL_SECONDS = 30.0
+_RETRY_SECONDS = 1.0
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 _log = structlog.get_logger("airunner.store")
@@ -71,10 +74,14 @@ class SqliteStore:
     shared = None
     changes = None
 
-    def __init__(self, directory: Path, clock: Clock, *, owner: bool = True) -> None:
+    def __init__(
+        self, directory: Path, clock: Clock, *, owner: bool = True, max_waiting_writes: int = 10_000
+    ) -> None:
         self._directory = directory
         self._clock = clock
         self._owner = owner
+        self._max_waiting_writes = max_waiting_writes
+        self._refusals = RefusalLog(telemetry.calls_refused, "writes.refused", clock)
         self._lock: IO[bytes] | None = None
         self._writer: GroupCommitWriter | None = None
         self._readers: ThreadPoolExecutor | None = None
@@ -114,6 +121,7 @@ class SqliteStore:
             serve=lambda tx, demand: operations.claim(tx, demand, self._clock.now()),
             next_wake=operations.next_wake,
             on_wake=self._arm,
+            max_waiting=self._max_waiting_writes,
         )
         self._writer.start()
         if self._owner:
@@ -148,10 +156,12 @@ class SqliteStore:
         self, jobs: Sequence[NewJob], *, max_queued: int = 0
     ) -> Sequence[Enqueued | AirunnerError]:
         """Add jobs in their order, each with its own outcome."""
+        self._refuse_when_full()
         return await self._write(lambda tx: operations.enqueue(tx, jobs, max_queued))
 
     async def dequeue_jobs(self, demand: Demand) -> Sequence[Job]:
         """Claim jobs, or wait for them."""
+        self._refuse_when_full()
         return await self._submit(
             lambda tx: operations.claim(tx, demand, self._clock.now()), demand if demand.waits else None
         )
@@ -181,6 +191,7 @@ class SqliteStore:
 
     async def cancel_job(self, job_id: str, now: int) -> Job:
         """Cancel a job."""
+        self._refuse_when_full()
         return await self._write(lambda tx: operations.cancel(tx, job_id, now))
 
     async def get_job(self, job_id: str) -> Job:
@@ -195,8 +206,13 @@ class SqliteStore:
         """Return the queues that were used, by name."""
         return await self._read(queries.list_queues)
 
+    async def queue_names(self) -> Collection[str]:
+        """Return the names of the queues that were used."""
+        return await self._read(queries.queue_names)
+
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
+        self._refuse_when_full()
         await self._write(lambda tx: operations.set_paused(tx, queue, paused))
 
     async def read_events(self, query: EventQuery) -> EventPage:
@@ -234,6 +250,12 @@ class SqliteStore:
                 ).rowcount
             )
         )
+
+    def _refuse_when_full(self) -> None:
+        """Refuse what may come later as well, while too much waits; what holders of jobs write never is."""
+        if self._writer and self._writer.full:
+            self._refusals.add(CallRefusal.WAITING_WRITES)
+            raise Overloaded("too many writes wait for the disk", retry_after_seconds=_RETRY_SECONDS)
 
     def _let_go(self) -> None:
         if self._lock:

@@ -99,12 +99,14 @@ class GroupCommitWriter:
         serve: Served,
         next_wake: Callable[[sqlite3.Connection, Sequence[str]], int | None],
         on_wake: Callable[[int | None], None],
+        max_waiting: int = 10_000,
     ) -> None:
         self._connection = connection
         self._loop = loop
         self._serve = serve
         self._next_wake = next_wake
         self._on_wake = on_wake
+        self._max_waiting = max_waiting
         self._inbox: queue.SimpleQueue[_Entry[Any] | _Withdrawal | None] = queue.SimpleQueue()
         self._room: WaitingRoom[asyncio.Future[Any]] = WaitingRoom()
         self._thread = threading.Thread(target=self._run, name="airunner-writer", daemon=True)
@@ -150,6 +152,11 @@ class GroupCommitWriter:
         """Return why the last commit failed, if it did and that is not longer ago; else nothing."""
         reason, failed_at = self._failure
         return reason if reason and time.monotonic() - failed_at <= within_seconds else ""
+
+    @property
+    def full(self) -> bool:
+        """Whether so many operations wait that no more should come that may come later as well."""
+        return self._inbox.qsize() >= self._max_waiting
 
     @property
     def alive(self) -> bool:
