@@ -1,6 +1,7 @@
 """`make bench`: run everything, print a table, fail when a promise is not kept.
 
-`python -m benchmarks NAME ...` runs only what has one of the names: rpc, store, streams, aws, peers.
+`python -m benchmarks NAME ...` runs only what has one of the names: rpc, store, streams, overload, aws,
+peers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 
 import uvloop
 
-from benchmarks import at_store, aws_calls, streams, through_rpc
+from benchmarks import at_store, aws_calls, overload, streams, through_rpc
 from benchmarks.harness import Row
 from benchmarks.peers import drain
 
@@ -21,6 +22,7 @@ _PARTS = {
     "rpc": through_rpc.run,
     "store": at_store.run,
     "streams": streams.run,
+    "overload": overload.run,
     "aws": aws_calls.run,
     "peers": drain.run,
 }
