@@ -18,7 +18,7 @@ from pyqwest import Client as HttpClient
 from airunner.client import AsyncClient
 from airunner.domain.errors import Overloaded, ResourceExhausted, Unauthenticated
 from airunner.domain.event import Event, Output
-from airunner.domain.job import JobState
+from airunner.domain.job import JobParams, JobState
 from airunner.domain.requests import CompleteRequest, DequeueRequest, ReleaseRequest, UpdateRequest
 from airunner.domain.retry import RetryPolicy
 from airunner.rpc.auth import Scope, mint_key
@@ -191,6 +191,36 @@ async def test_a_monitor_waits_for_a_place() -> None:
             await client.publish_events(held.task_token, [make_line(1)])
             clock.advance(1)
             assert (await watching).sequence == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_caller_that_vanishes_waits_no_longer(way: str) -> None:
+    async with serving() as server:
+        (job,) = await server.services.jobs.enqueue_jobs([make_request()])
+        (held,) = await server.services.jobs.dequeue_jobs(DequeueRequest(queue="builds", wait_seconds=0))
+        waits = {
+            "DequeueJobs": {"queue": "q", "waitSeconds": 20},
+            "GetJob": {"jobId": job.job_id, "waitSeconds": 60},  # type: ignore[union-attr]
+            "UpdateJob": {"queue": "builds", "taskToken": held.task_token, "waitSeconds": 60},
+        }
+        callers = []
+        for method, message in waits.items():
+            body = json.dumps(message).encode()
+            caller = await Caller.post(server.url, f"{JOBS}/{method}", "application/json", body)
+            caller.write(b"0\r\n\r\n")
+            callers.append(caller)
+        admission = server.services.admission
+        await until(lambda: admission.waiting == 3)
+        for count, caller in enumerate(callers, start=1):
+            WAYS[way](caller)
+            await until(lambda count=count: admission.waiting == 3 - count)  # type: ignore[misc]
+
+
+async def test_a_large_request_is_refused_in_words_before_it_is_sent() -> None:
+    async with serving(max_body_bytes=1024) as server, server.client() as client:
+        params = JobParams(command="make", args=("x" * 900_000,))
+        (outcome,) = await client.enqueue_jobs([make_request(params=params)])
+        assert isinstance(outcome, Overloaded)
 
 
 @pytest.mark.parametrize("way", [*WAYS, "is answered", "sends too much"])

@@ -9,7 +9,7 @@ from airunner.codec.answers import published_to_pb, stream_published_to_pb
 from airunner.codec.requests import publish_from_pb
 from airunner.codec.streams import accepts_packed, batch_to_pb, stream_from_pb, streamed_to_pb
 from airunner.domain.errors import InvalidArgument
-from airunner.rpc.entrance import current_body
+from airunner.rpc.bodies import current_body
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

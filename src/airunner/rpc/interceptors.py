@@ -12,7 +12,7 @@ from airunner.codec.errors import http_headers, to_connect
 from airunner.domain.errors import AirunnerError, InternalError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 
     from connectrpc.request import RequestContext
 
@@ -40,7 +40,7 @@ class EntranceInterceptor:
                 ctx.method.name,
                 headers.get("authorization", ""),
                 (ctx.client_address or "").rpartition(":")[0],
-                declared_length(headers),
+                _declared_bytes(headers.get("content-length", "")),
             )
 
     async def on_end(self, token: OpenStream | None, _ctx: Any, _error: Exception | None, /) -> None:
@@ -79,9 +79,8 @@ class ErrorInterceptor:
                     yield message
 
 
-def declared_length(headers: Mapping[str, str]) -> int:
+def _declared_bytes(text: str) -> int:
     """Return the size that a request declares; 0 if it tells none."""
-    text = headers.get("content-length", "")
     return int(text) if text.isascii() and text.isdigit() else 0
 
 

@@ -41,7 +41,12 @@ class AppOptions:
 def build_app(services: Services, options: AppOptions) -> AsgiApp:
     """Return the application of services that are open already."""
     authenticator = None if options.no_auth else Authenticator(services.store, services.clock)
-    entrance = Entrance(authenticator, services.admission, behind_proxy=options.behind_proxy)
+    entrance = Entrance(
+        authenticator,
+        services.admission,
+        max_message_bytes=options.max_message_bytes,
+        behind_proxy=options.behind_proxy,
+    )
     applications = build_applications(
         services, options.services, entrance, max_message_bytes=options.max_message_bytes
     )

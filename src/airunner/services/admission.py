@@ -79,7 +79,7 @@ class Admission:
 
     def check_address(self, address: str, *, unless: Callable[[], bool]) -> None:
         """Refuse an address from which too many wrong keys came lately, before anything is looked up."""
-        if self._failed_keys is None or not address:
+        if self._failed_keys is None or not self._failed_keys.tracked or not address:
             return
         missing = self._failed_keys.missing(network_of(address))
         if missing and not unless():

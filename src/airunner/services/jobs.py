@@ -98,7 +98,8 @@ class JobService:
         """Add jobs, each with its own outcome."""
         limits.check_range(len(requests), "jobs", 1, limits.MAX_BATCH_ENTRIES)
         now, principal = self._clock.now(), current_caller.get().principal
-        await self._queue_names.make_room([request.queue for request in requests])
+        if self._queue_names.full:
+            await self._queue_names.make_room([request.queue for request in requests])
         prepared = prepare_entries(requests, lambda request: self._prepare(request, principal, now))
         return await send_entries(prepared, lambda jobs: self._store_new(jobs, log_enqueued))
 
@@ -274,8 +275,9 @@ class JobService:
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
         limits.check_queue(queue)
-        if paused:
+        if paused and self._queue_names.full:
             await self._queue_names.make_room([queue])
+        if paused:
             self._queue_names.check(queue)
         await self._store.set_paused(queue, paused=paused)
         log_paused(queue, paused=paused)

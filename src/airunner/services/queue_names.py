@@ -41,16 +41,16 @@ class QueueNames:
             self._known = set(await self._store.queue_names())
 
     async def make_room(self, names: Iterable[str]) -> None:
-        """Find out which queues are gone, if one of these is new, there are too many, and it is time."""
+        """Find out which queues are gone, if one of these is new and it is time to."""
         is_time = not 0 <= self._clock.now() - self._looked_at < _LOOK_AGAIN_MS
-        if self._full and is_time and not self._known.issuperset(names):
+        if is_time and not self._known.issuperset(names):
             await self.open()
 
     def check(self, name: str) -> str:
         """Return the name of a queue, which counts from now on; refused if it is new and one too many."""
         if self._unchecked or name in self._known:
             return name
-        if self._full:
+        if self.full:
             limit = self._admission.limits.max_queue_names
             self._admission.refuse(
                 CallRefusal.QUEUE_NAMES,
@@ -61,5 +61,6 @@ class QueueNames:
         return name
 
     @property
-    def _full(self) -> bool:
+    def full(self) -> bool:
+        """Whether there may be no further one."""
         return len(self._known) >= self._admission.limits.max_queue_names
