@@ -105,6 +105,34 @@ async def test_a_full_disk_is_an_error_and_no_corruption(
     connection.close()
 
 
+async def test_readiness_tells_the_last_commits_error_and_writes_nothing(
+    services: Services, store: SqliteStore, tmp_path: Path
+) -> None:
+    await enqueue(services)
+    before, files = store.commits, written(tmp_path)
+    await services.check()
+    assert (store.commits, written(tmp_path)) == (before, files)
+    await store._write(lambda tx: limit_pages(tx, to=0))
+    large = make_request(params=JobParams(command="make", environment={"PAD": "x" * 200_000}))
+    with pytest.raises(Unavailable):
+        await services.jobs.enqueue_jobs([large])
+    before, files = store.commits, written(tmp_path)
+    with pytest.raises(Unavailable, match="could not write: database or disk is full"):
+        await services.check()
+    assert (store.commits, written(tmp_path)) == (before, files)
+    await store._write(lambda tx: limit_pages(tx, to=2**30))
+    await services.check()
+
+
+def written(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time of all that holds data; the index of the log is memory that readers share."""
+    return {
+        file.name: (file.stat().st_size, file.stat().st_mtime_ns)
+        for file in folder.iterdir()
+        if not file.name.endswith("-shm")
+    }
+
+
 def limit_pages(tx: Transaction, to: int) -> None:
     # A limit below the present size is taken as the present size.
     tx.connection.execute(f"PRAGMA max_page_count = {to or 1}")
