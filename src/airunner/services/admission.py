@@ -87,7 +87,7 @@ class Admission:
 
     def count_failed_key(self, address: str) -> None:
         """Count a wrong key of an address."""
-        if self._failed_keys and address:
+        if self._failed_keys is not None and address:
             self._failed_keys.take(network_of(address))
 
     def check_body(self, size_bytes: int, method: str) -> None:
@@ -155,7 +155,7 @@ class OpenStream:
 
 
 class RequestBody:
-    """The bytes of one request, counted while it is received and answered. Close it in any case."""
+    """The bytes of one request, counted while it is received and answered. `forget` them in any case."""
 
     __slots__ = ("_admission", "_method", "_size_bytes")
 
