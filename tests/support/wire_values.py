@@ -341,6 +341,6 @@ refusals = (
     | st.builds(
         lambda text, millis: errors.Overloaded(text, retry_after_seconds=millis / 1000),
         texts,
-        st.integers(0, 10**7),
+        st.integers(0, 300_000),
     )
 )

@@ -19,7 +19,13 @@ from airunner.codec import answers, completions, dead_letters, events, execution
 from airunner.codec.errors import from_connect, from_entry, to_connect, to_entry
 from airunner.codec.events import decode_event, encode_event
 from airunner.domain.answers import DequeuedJob
-from airunner.domain.errors import AirunnerError, InvalidArgument, SequenceMismatch, retry_after_seconds
+from airunner.domain.errors import (
+    AirunnerError,
+    InvalidArgument,
+    Overloaded,
+    SequenceMismatch,
+    retry_after_seconds,
+)
 from airunner.domain.event import EncodedEvent, Event
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import Job
@@ -258,6 +264,13 @@ def test_outcomes_of_a_batch_are_read_again(enqueued: list[Any], completed: list
 def test_errors_are_read_again(error: AirunnerError) -> None:
     assert told(from_entry(sent(to_entry(error)))) == told(error)
     assert told(from_connect(to_connect(error))) == told(error)
+
+
+@pytest.mark.parametrize(("seconds", "waited"), [(10**9, 300), (-5, 0)])
+def test_a_server_makes_nobody_wait_for_ever(seconds: int, waited: int) -> None:
+    error = Overloaded("no", retry_after_seconds=seconds)
+    assert retry_after_seconds(from_connect(to_connect(error))) == waited
+    assert retry_after_seconds(from_entry(sent(to_entry(error)))) == waited
 
 
 def told(outcome: object) -> object:

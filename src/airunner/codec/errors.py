@@ -43,6 +43,8 @@ _TOO_LARGE = "message is larger than"
 _TYPE_PREFIX = "type.googleapis.com/"
 _MISMATCH_TYPE = pb.SequenceMismatch.DESCRIPTOR.full_name
 _RETRY_TYPE = "google.rpc.RetryInfo"
+# No server makes us wait for longer, whatever it says.
+_MAX_RETRY_MS = 300_000
 
 
 def code_of(error: errors.AirunnerError) -> Code:
@@ -119,7 +121,8 @@ def _retry_info(error: errors.Overloaded) -> pb.RetryInfo:
 
 
 def _overloaded(detail: pb.RetryInfo, message: str) -> errors.Overloaded:
-    return errors.Overloaded(message, retry_after_seconds=max(0, duration_millis(detail.retry_delay)) / 1000)
+    millis = min(max(0, duration_millis(detail.retry_delay)), _MAX_RETRY_MS)
+    return errors.Overloaded(message, retry_after_seconds=millis / 1000)
 
 
 def _mismatch(expected: int, message: str) -> errors.SequenceMismatch:
