@@ -54,7 +54,8 @@ def create(
         Parameter(help="What it may do: jobs:submit, jobs:read, jobs:cancel, worker, admin. Repeatable."),
     ],
     queue: Annotated[
-        tuple[str, ...], Parameter(help="Bind a worker key to this queue. Repeatable; default: all.")
+        tuple[str, ...],
+        Parameter(help="Bind the key to this queue in all it does. Repeatable; default: all."),
     ] = (),
     store: StoreOptions = DEFAULT_STORE,
     as_json: AsJson = False,

@@ -21,7 +21,7 @@ from airunner.stores.aws.layout import CHECKS_INDEX, LISTING_INDEX, queue_key
 from airunner.stores.pages import count_pages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from airunner.aws.calls import Aws
     from airunner.domain.job import Job
@@ -63,21 +63,22 @@ class Listing:
         self._payloads = payloads
         self._bounds = bounds or ListingBounds()
 
-    async def jobs(self, query: JobQuery) -> JobPage:
-        """Return a page of jobs.
+    async def jobs(self, query: JobQuery, queues: Collection[str] = ()) -> JobPage:
+        """Return a page of jobs; where queues are given, only jobs of these.
 
         The last page is told exactly up to a thousand jobs, beyond that as the one after this, if there is
         one. A page of one state that is rare among many jobs may be short or empty, and go on by its cursor.
         """
-        queues = [query.queue] if query.queue else list(self._layout.queues)
-        if not query.queue:
-            _log.warning("aws.list_all", queues=len(queues))
+        known = [queue for queue in self._layout.queues if not queues or queue in queues]
+        searched = [query.queue] if query.queue else known
+        if len(searched) > 1:
+            _log.warning("aws.list_all", queues=len(searched))
         before = _parse_cursor(query.cursor) if query.cursor else ""
         skip = 0 if query.cursor else (query.page - 1) * query.page_size
         enough = skip + query.page_size + 1
         wanted = enough if query.cursor else max(self._bounds.counted + 1, enough)
         numbered = self._bounds.numbered
-        keys, stopped_at = await self._keys(queues, query.state, before, min(wanted, numbered + 1))
+        keys, stopped_at = await self._keys(searched, query.state, before, min(wanted, numbered + 1))
         if len(keys) > numbered and enough > numbered + 1:
             raise InvalidArgument(f"pages are numbered up to {numbered} jobs; follow next_cursor beyond")
         chosen = keys[skip : skip + query.page_size]
@@ -105,7 +106,7 @@ class Listing:
         # Jobs are spread evenly, so a little more than a fair share of each is mostly enough.
         at_once = self._bounds.looked_at
         if state is None:
-            at_once = min(at_once, limit * 5 // (len(names) * 4) + _LEAST_AT_ONCE)
+            at_once = min(at_once, limit * 5 // (max(1, len(names)) * 4) + _LEAST_AT_ONCE)
         shards = [
             _Shard(self._pages(self._index_query(name, state, before, at_once), _PAGES_LOOKED_AT))
             for name in names

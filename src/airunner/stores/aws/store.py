@@ -31,7 +31,7 @@ from airunner.stores.aws.wakeups import Messages
 from airunner.stores.base import Capabilities
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Mapping, Sequence
 
     from airunner.aws.calls import Aws
     from airunner.domain.answers import Enqueued, JobPage, QueueStats
@@ -229,11 +229,11 @@ class AwsStore:
             result_url=await self._payloads.link(text_at(item, "result_place"), seconds),
         )
 
-    async def list_jobs(self, query: JobQuery) -> JobPage:
+    async def list_jobs(self, query: JobQuery, *, queues: Collection[str] = ()) -> JobPage:
         """Return jobs, newest first."""
         if query.queue:
             self._messages.check_queue(query.queue)
-        return await self._listing.jobs(query)
+        return await self._listing.jobs(query, queues)
 
     async def list_queues(self) -> Sequence[QueueStats]:
         """Return the queues that were used, by name."""

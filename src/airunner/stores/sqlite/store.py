@@ -23,7 +23,7 @@ from airunner.stores.sqlite.schema import connect
 from airunner.stores.sqlite.writer import GroupCommitWriter, Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from airunner.domain.answers import Enqueued, JobPage, QueueStats
     from airunner.domain.clock import Clock, Timer
@@ -187,9 +187,9 @@ class SqliteStore:
         """Return a job."""
         return await self._read(lambda connection: queries.get_job(connection, job_id))
 
-    async def list_jobs(self, query: JobQuery) -> JobPage:
+    async def list_jobs(self, query: JobQuery, *, queues: Collection[str] = ()) -> JobPage:
         """Return jobs, newest first."""
-        return await self._read(lambda connection: queries.list_jobs(connection, query))
+        return await self._read(lambda connection: queries.list_jobs(connection, query, queues))
 
     async def list_queues(self) -> Sequence[QueueStats]:
         """Return the queues that were used, by name."""
