@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import structlog
 from connectrpc.errors import ConnectError
 
 from airunner.codec.errors import to_connect
 from airunner.domain.errors import AirunnerError, InternalError
 from airunner.rpc.auth import admit
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Q = TypeVar("Q")
 R = TypeVar("R")
-_log = structlog.get_logger("airunner.rpc")
+_log = get_logger("airunner.rpc")
 
 
 class AuthInterceptor:

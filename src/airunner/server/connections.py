@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from airunner import telemetry
 from airunner.services.periodic import Periodic
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
     from airunner.domain.clock import Clock
 
-_log = structlog.get_logger("airunner.server")
+_log = get_logger("airunner.server")
 
 MAX_DESCRIPTORS: Final = 65_536
 _RESERVED_DESCRIPTORS: Final = 128

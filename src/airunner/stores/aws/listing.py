@@ -8,8 +8,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from airunner.aws.paging import Pages
 from airunner.domain.abridging import abridged
 from airunner.domain.answers import JobPage, QueueStats
@@ -19,6 +17,7 @@ from airunner.stores.aws.claim import is_paused
 from airunner.stores.aws.items import number, row_from_item, text
 from airunner.stores.aws.layout import CHECKS_INDEX, LISTING_INDEX, queue_key
 from airunner.stores.pages import count_pages
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from airunner.stores.aws.payloads import Payloads
     from airunner.stores.aws.rows import Rows
 
-_log = structlog.get_logger("airunner.aws")
+_log = get_logger("airunner.aws")
 
 _PAGES_LOOKED_AT: Final = 10
 _LEAST_AT_ONCE: Final = 20

@@ -13,14 +13,13 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
-import structlog
-
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, Unavailable
 from airunner.stores.base import Capabilities
 from airunner.stores.sqlite import bulk, operations, queries, rows
 from airunner.stores.sqlite.migrations import is_current, migrate
 from airunner.stores.sqlite.schema import connect
 from airunner.stores.sqlite.writer import GroupCommitWriter, Transaction
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -56,7 +55,7 @@ _STEPS_BETWEEN_LOOKS = 10_000
 _UNWELL_SECONDS = 30.0
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
-_log = structlog.get_logger("airunner.store")
+_log = get_logger("airunner.store")
 
 
 class SqliteStore:
