@@ -56,6 +56,7 @@ def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server
         ),
         cert_file=settings.tls.cert_file,
         key_file=settings.tls.key_file,
+        allow_plaintext=settings.server.behind_proxy or settings.server.insecure_plaintext,
         shutdown_grace_seconds=settings.limits.shutdown_grace_seconds,
     )
     clock = SystemClock()

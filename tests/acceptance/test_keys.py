@@ -39,7 +39,7 @@ def test_a_worker_with_the_wrong_key_ends(person: CommandLine) -> None:
 
 
 def test_a_server_for_everybody_starts_once_there_is_a_key(person: CommandLine) -> None:
-    options = ("server", "--listen", "0.0.0.0:0", "--data-dir", "data")
+    options = ("server", "--listen", "0.0.0.0:0", "--data-dir", "data", "--insecure-plaintext")
     assert person.run(*options).returncode == 1
     person.text("keys", "create", "ann", "--scope", "admin", "--data-dir", "data")
     with person.start(*options) as server:

@@ -59,7 +59,8 @@ def test_an_address_in_use_is_one_clear_line(person: CommandLine) -> None:
         (("--tls-cert", "nowhere.pem", "--tls-key", "nowhere.key"), 2, "nowhere.pem"),
         (("--config", "missing.yaml"), 2, "missing.yaml"),
         (("--lisen", "127.0.0.1:0"), 2, "Did you mean --listen"),
-        (("--listen", "0.0.0.0:0"), 1, "no API keys"),
+        (("--listen", "0.0.0.0:0"), 1, "server.behind_proxy"),
+        (("--listen", "0.0.0.0:0", "--insecure-plaintext"), 1, "no API keys"),
         (("--listen", "0.0.0.0:0", "--no-auth"), 1, "loopback"),
     ],
 )

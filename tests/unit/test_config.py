@@ -30,6 +30,8 @@ DEFAULTS: Mapping[str, object] = {
     "log_format": "auto",
     "tls.cert_file": None,
     "tls.key_file": None,
+    "server.behind_proxy": False,
+    "server.insecure_plaintext": False,
     "store.type": "sqlite",
     "store.max_queued_jobs_per_queue": 0,
     "store.job_retention_days": 7,

@@ -93,6 +93,13 @@ class TlsSettings(Section):
         return self
 
 
+class ServerSettings(Section):
+    """What the operator says about the way to the server."""
+
+    behind_proxy: bool = False
+    insecure_plaintext: bool = False
+
+
 class AwsSettings(Section):
     """The account's side of a store on AWS. Credentials are found by the SDK, never set here."""
 
@@ -214,6 +221,7 @@ class Settings(Section):
     log_level: LogLevel = LogLevel.INFO
     log_format: LogFormat = LogFormat.AUTO
     tls: TlsSettings = TlsSettings()
+    server: ServerSettings = ServerSettings()
     store: StoreSettings = StoreSettings()
     execution: ExecutionSettings = ExecutionSettings()
     defaults: QueueDefaults = QueueDefaults()
