@@ -30,6 +30,7 @@ from airunner.config.settings import (
     TlsSettings,
     WorkerSettings,
 )
+from airunner.config.trust import check_handler_origins, check_key_destination
 from airunner.config.values import ListenAddress
 
 __all__ = [
@@ -56,6 +57,8 @@ __all__ = [
     "StoreType",
     "TlsSettings",
     "WorkerSettings",
+    "check_handler_origins",
+    "check_key_destination",
     "describe",
     "environment_for_jobs",
     "load_settings",
