@@ -172,6 +172,11 @@ def open_store_beside(settings: Settings, *, must_exist: bool = False) -> JobSto
     return _store_kind(settings).build_beside(settings, SystemClock(), must_exist)
 
 
+def locate_store(settings: Settings) -> str:
+    """Return where the store of the settings is, in words for people."""
+    return _store_kind(settings).locate(settings)
+
+
 def back_up_store(settings: Settings, target: Path) -> None:
     """Copy the store of the settings into a new file, also while a server uses it."""
     _store_kind(settings).back_up(settings, target)
