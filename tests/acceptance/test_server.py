@@ -104,17 +104,6 @@ def test_tls_is_served_and_verified(person: CommandLine) -> None:
         assert b"UnknownIssuer" in untrusted.stderr
 
 
-@pytest.mark.slow
-def test_a_backup_of_a_running_server_can_be_served(person: CommandLine) -> None:
-    with serving(person, "--no-auth") as (_, url):
-        job_id = person.text("submit", "--server", url, "--", "true")
-        (person.folder / "restored").mkdir()
-        person.text("backup", "restored/airunner.db", "--data-dir", "data")
-        assert person.run("backup", "restored/airunner.db", "--data-dir", "data").returncode == 1
-    with serving(person, "--no-auth", store="restored") as (_, url):
-        assert person.objects("get", job_id, "--server", url)[0]["state"] == "SCHEDULED"
-
-
 def test_a_memory_server_works_too(person: CommandLine) -> None:
     with serving(person, "--no-auth", "--store", "memory") as (_, url):
         job_id = person.text("submit", "--server", url, "--", "true")
