@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _DAY_MS = 24 * 3600 * 1000
 _EXPORT_SECONDS = 60.0
-_TOKEN_KEY_FILE = "token.key"  # noqa: S105  the name of a file
 
 
 def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server:
@@ -58,6 +57,7 @@ def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server
         ),
         cert_file=settings.tls.cert_file,
         key_file=settings.tls.key_file,
+        allow_plaintext=settings.server.behind_proxy or settings.server.insecure_plaintext,
         shutdown_grace_seconds=settings.limits.shutdown_grace_seconds,
     )
     clock = SystemClock()
@@ -192,9 +192,22 @@ def open_store_beside(settings: Settings, *, must_exist: bool = False) -> JobSto
     return _store_kind(settings).build_beside(settings, SystemClock(), must_exist)
 
 
-def back_up_store(settings: Settings, target: Path) -> None:
-    """Copy the store of the settings into a new file, also while a server uses it."""
-    _store_kind(settings).back_up(settings, target)
+def locate_store(settings: Settings) -> str:
+    """Return where the store of the settings is, in words for people."""
+    return _store_kind(settings).locate(settings)
+
+
+def back_up_store(settings: Settings, target: Path) -> bool:
+    """Copy the store of the settings into a new file, also while a server uses it.
+
+    Return whether the key that signs task tokens came along, into a second file.
+    """
+    return _store_kind(settings).back_up(settings, target)
+
+
+def restore_store(settings: Settings, backup: Path, *, force: bool = False) -> bool:
+    """Make such a copy the store of the settings; return whether its token key came along."""
+    return _store_kind(settings).restore(settings, backup, force)
 
 
 def _store_kind(settings: Settings) -> StoreKind:
@@ -271,8 +284,10 @@ def build_signer(settings: Settings) -> TokenSigner:
 
 def _kept_token_key(directory: Path) -> bytes:
     """Return the key of a data folder; the file appears whole or not at all, whenever we are killed."""
+    from airunner.stores.sqlite.store import TOKEN_KEY
+
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = directory / _TOKEN_KEY_FILE
+    path = directory / TOKEN_KEY
     if not path.exists():
         with tempfile.NamedTemporaryFile("w", dir=directory) as draft:
             draft.write(secrets.token_hex(32))

@@ -41,11 +41,17 @@ class CommandLine:
 
     def run(self, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[bytes]:
         """Run a command to its end."""
+        return self.run_reading(subprocess.DEVNULL, *arguments, **variables)
+
+    def run_reading(
+        self, stdin: int, *arguments: str | Path, **variables: str
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a command to its end, with a descriptor as its standard input."""
         return subprocess.run(
             [*AIRUNNER, *map(str, arguments)],
             cwd=self.folder,
             env=environment(**{**self.variables, **variables}),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             capture_output=True,
             timeout=LIMIT_SECONDS,
             check=False,

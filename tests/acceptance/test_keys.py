@@ -11,7 +11,7 @@ from tests.acceptance.command_line import CommandLine, eventually, serving
 
 def test_keys_open_the_server_until_they_are_revoked(person: CommandLine) -> None:
     everything = ("--scope", "jobs:submit", "--scope", "jobs:read")
-    key = person.text("keys", "create", "ann", *everything, "--data-dir", "data")
+    key = person.text("keys", "create", "ann", *everything, "--data-dir", "data", "--init")
     with serving(person) as (_, url):
         reader = person.text("keys", "create", "bob", "--scope", "jobs:read", "--data-dir", "data")
         assert person.run("list", "--server", url).returncode == 4
@@ -31,7 +31,7 @@ def test_keys_open_the_server_until_they_are_revoked(person: CommandLine) -> Non
 
 
 def test_a_worker_with_the_wrong_key_ends(person: CommandLine) -> None:
-    key = person.text("keys", "create", "ann", "--scope", "jobs:read", "--data-dir", "data")
+    key = person.text("keys", "create", "ann", "--scope", "jobs:read", "--data-dir", "data", "--init")
     with serving(person) as (_, url):
         done = person.run("worker", "--server", url, "--api-key", key)
     assert done.returncode == 4
@@ -39,7 +39,7 @@ def test_a_worker_with_the_wrong_key_ends(person: CommandLine) -> None:
 
 
 def test_a_server_for_everybody_starts_once_there_is_a_key(person: CommandLine) -> None:
-    options = ("server", "--listen", "0.0.0.0:0", "--data-dir", "data")
+    options = ("server", "--listen", "0.0.0.0:0", "--data-dir", "data", "--insecure-plaintext")
     assert person.run(*options).returncode == 1
     person.text("keys", "create", "ann", "--scope", "admin", "--data-dir", "data")
     with person.start(*options) as server:
@@ -47,7 +47,7 @@ def test_a_server_for_everybody_starts_once_there_is_a_key(person: CommandLine) 
 
 
 def test_keys_are_listed_without_their_secrets(person: CommandLine) -> None:
-    [made] = person.objects("keys", "create", "ann", "--scope", "worker", "--queue", "builds")
+    [made] = person.objects("keys", "create", "ann", "--scope", "worker", "--queue", "builds", "--init")
     [listed] = person.objects("keys", "list")
     assert listed["key_id"] == made["key_id"]
     assert (listed["name"], listed["scopes"], listed["queues"]) == ("ann", ["worker"], ["builds"])
@@ -64,6 +64,7 @@ def test_keys_are_listed_without_their_secrets(person: CommandLine) -> None:
         (("create", "ann"), 2),
         (("create", "", "--scope", "admin"), 2),
         (("create", "ann", "--scope", "worker", "--queue", "no spaces"), 2),
+        (("create", "ann", "--scope", "admin"), 1),
         (("list",), 1),
         (("revoke", "0123456789abcdef"), 1),
     ],
@@ -74,6 +75,19 @@ def test_what_makes_no_sense_is_refused(person: CommandLine, arguments: tuple[st
     assert not (person.folder / ".airunner").exists()
 
 
+def test_where_a_key_is_made_is_said_in_every_case(person: CommandLine) -> None:
+    database = str(person.folder / ".airunner" / "airunner.db")
+    create = ("keys", "create", "ann", "--scope", "admin")
+    refused = person.run(*create)
+    assert str(person.folder / ".airunner") in refused.stderr.decode()
+    assert b"--init" in refused.stderr
+    made = person.run(*create, "--init")
+    assert made.returncode == 0
+    assert made.stdout.startswith(b"airk_")
+    assert f"was made in {database};" in made.stderr.decode()
+    assert person.objects(*create)[0]["store"] == database
+
+
 def test_an_unknown_key_is_exit_code_5(person: CommandLine) -> None:
-    person.text("keys", "create", "ann", "--scope", "admin")
+    person.text("keys", "create", "ann", "--scope", "admin", "--init")
     assert person.run("keys", "revoke", "0123456789abcdef").returncode == 5

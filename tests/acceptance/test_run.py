@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 
 from tests.acceptance.command_line import CommandLine, eventually
@@ -21,6 +22,27 @@ def test_every_byte_arrives_as_it_was_written(user: CommandLine) -> None:
     assert done.stdout == bytes(range(256)) * 40
     assert done.stderr == b""
     assert done.returncode == 0
+
+
+def test_what_is_piped_in_is_refused_and_not_swallowed(user: CommandLine) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"echo hi\n")
+    os.close(writer)
+    for command in ("run", "submit"):
+        done = user.run_reading(reader, command, "--queue", "nobody", "--", "sh")
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert b"airunner: there is data on standard input" in done.stderr
+    os.close(reader)
+    [page] = user.objects("list", "--queue", "nobody")
+    assert page["type"] == "page", "nothing was added"
+
+
+def test_a_pipe_that_is_open_and_silent_keeps_nobody_waiting(user: CommandLine) -> None:
+    reader, writer = os.pipe()
+    done = user.run_reading(reader, "run", "--", "cat")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    os.close(reader)
+    os.close(writer)
 
 
 def test_arguments_after_the_dashes_belong_to_the_command(user: CommandLine) -> None:

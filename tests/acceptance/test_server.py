@@ -59,7 +59,8 @@ def test_an_address_in_use_is_one_clear_line(person: CommandLine) -> None:
         (("--tls-cert", "nowhere.pem", "--tls-key", "nowhere.key"), 2, "nowhere.pem"),
         (("--config", "missing.yaml"), 2, "missing.yaml"),
         (("--lisen", "127.0.0.1:0"), 2, "Did you mean --listen"),
-        (("--listen", "0.0.0.0:0"), 1, "no API keys"),
+        (("--listen", "0.0.0.0:0"), 1, "server.behind_proxy"),
+        (("--listen", "0.0.0.0:0", "--insecure-plaintext"), 1, "no API keys"),
         (("--listen", "0.0.0.0:0", "--no-auth"), 1, "loopback"),
     ],
 )
@@ -101,17 +102,6 @@ def test_tls_is_served_and_verified(person: CommandLine) -> None:
         untrusted = person.run("list", "--server", url)
         assert untrusted.returncode == 125
         assert b"UnknownIssuer" in untrusted.stderr
-
-
-@pytest.mark.slow
-def test_a_backup_of_a_running_server_can_be_served(person: CommandLine) -> None:
-    with serving(person, "--no-auth") as (_, url):
-        job_id = person.text("submit", "--server", url, "--", "true")
-        (person.folder / "restored").mkdir()
-        person.text("backup", "restored/airunner.db", "--data-dir", "data")
-        assert person.run("backup", "restored/airunner.db", "--data-dir", "data").returncode == 1
-    with serving(person, "--no-auth", store="restored") as (_, url):
-        assert person.objects("get", job_id, "--server", url)[0]["state"] == "SCHEDULED"
 
 
 def test_a_memory_server_works_too(person: CommandLine) -> None:

@@ -17,9 +17,9 @@ from airunner.codec.gen.job.v1.job_connect import JobEventsServiceClient, JobSer
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import Unavailable
 from airunner.domain.job import JobParams, JobState
+from airunner.domain.limits import is_loopback
 from airunner.domain.retry import RetryPolicy
 from airunner.server.asgi import AppOptions
-from airunner.server.guard import is_loopback
 from airunner.services.composition import Services
 from airunner.services.periodic import Periodic
 from airunner.stores.memory import MemoryStore

@@ -10,13 +10,14 @@ import uvicorn
 from airunner.server.asgi import AppOptions, build_app
 from airunner.services.composition import Services
 from airunner.testing.conditions import until
+from tests.support.serving import OPEN
 
 
 @asynccontextmanager
-async def serve_quickly(services: Services) -> AsyncIterator[str]:
+async def serve_quickly(services: Services, options: AppOptions = OPEN) -> AsyncIterator[str]:
     """Serve a platform that is open already, without the loop that looks for signals ten times a second."""
     config = uvicorn.Config(
-        build_app(services, AppOptions(no_auth=True)),
+        build_app(services, options),
         host="127.0.0.1",
         port=0,
         loop="none",

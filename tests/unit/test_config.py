@@ -31,6 +31,7 @@ DEFAULTS: Mapping[str, object] = {
     "tls.cert_file": None,
     "tls.key_file": None,
     "server.behind_proxy": False,
+    "server.insecure_plaintext": False,
     "store.type": "sqlite",
     "store.max_queued_jobs_per_queue": 0,
     "store.job_retention_days": 7,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+import airunner
 from airunner.telemetry.logs import logs_dropped, set_up_logs
 
 
@@ -62,3 +64,64 @@ def test_lines_are_written_again_when_there_is_room(
     log.info("one", value=Unshowable())
     log.info("two")
     assert '"event": "two"' in capsys.readouterr().err
+
+
+_LIBRARY = """
+import structlog, sys
+from airunner.domain.job import JobParams
+from airunner.telemetry.logs import get_logger
+
+log = get_logger("airunner.test")
+
+def work():
+    params = JobParams(command="make", environment={"TOKEN": "hush-hush"})
+    raise RuntimeError("it broke")
+
+def fail():
+    try:
+        work()
+    except RuntimeError as error:
+        log.info("nobody.asked")
+        log.error("something.failed", exc_info=error, job_id="j1")
+"""
+
+
+def test_a_program_that_configured_nothing_sees_warnings_and_no_values() -> None:
+    done = _run(_LIBRARY + "fail(); print(structlog.is_configured())")
+    assert done.stdout == "False\n"
+    lines = done.stderr.splitlines()
+    assert "something.failed" in lines[0]
+    assert "job_id=j1" in lines[0]
+    assert lines[-1] == "RuntimeError: it broke"
+    assert ", in work" in done.stderr
+    assert "hush-hush" not in done.stderr
+    assert "nobody.asked" not in done.stderr
+
+
+def test_a_program_with_a_configuration_of_its_own_keeps_it() -> None:
+    configured = """
+fail()
+def keep(_, method, event):
+    print(method, event["event"])
+    raise structlog.DropEvent
+structlog.configure(processors=[keep])
+fail()
+"""
+    done = _run(_LIBRARY + configured)
+    assert done.stdout == "info nobody.asked\nerror something.failed\n"
+    assert done.stderr.count("something.failed") == 1
+
+
+def test_lines_of_a_library_that_cannot_be_written_are_dropped() -> None:
+    done = _run(_LIBRARY + "sys.stderr.close(); fail(); print('went on')")
+    assert done.stdout == "went on\n"
+
+
+def test_every_logger_is_one_that_shows_no_values() -> None:
+    package = Path(airunner.__file__).parent
+    asking = [file for file in package.rglob("*.py") if "structlog.get_logger(" in file.read_text()]
+    assert asking == [package / "telemetry" / "logs.py"]
+
+
+def _run(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

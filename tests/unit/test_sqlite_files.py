@@ -16,8 +16,9 @@ from airunner.domain.requests import CompleteRequest, DequeueRequest, JobQuery, 
 from airunner.services.composition import Services
 from airunner.stores.records import ApiKey
 from airunner.stores.sqlite import SqliteStore
+from airunner.stores.sqlite.backup import back_up
 from airunner.stores.sqlite.migrations import MIGRATIONS
-from airunner.stores.sqlite.store import DATABASE, back_up
+from airunner.stores.sqlite.store import DATABASE
 from airunner.testing.clock import ManualClock
 from airunner.testing.factories import make_batch, make_request, make_services, make_success
 

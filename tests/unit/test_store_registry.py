@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from airunner.app import back_up_store, build_signer, build_store, open_store_beside
+from airunner.app import (
+    back_up_store,
+    build_signer,
+    build_store,
+    locate_store,
+    open_store_beside,
+    restore_store,
+)
 from airunner.config import Settings, StoreType
 from airunner.config.settings import AwsSettings, DynamodbSettings, StoreSettings
 from airunner.domain.clock import SystemClock
@@ -69,6 +76,30 @@ def test_what_cannot_be_done_beside_a_server_is_said(folder: Path) -> None:
 def test_what_cannot_be_backed_up_is_said(kind: StoreType, reason: str, folder: Path) -> None:
     with pytest.raises(FailedPrecondition, match=reason):
         back_up_store(settings_of(kind, folder), folder / "copy.db")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (StoreType.MEMORY, "cannot be restored"),
+        (StoreType.SQLITE, "there is no backup"),
+        (StoreType.AWS, "restore is for the embedded store"),
+    ],
+)
+def test_what_cannot_be_restored_is_said(kind: StoreType, reason: str, folder: Path) -> None:
+    with pytest.raises(FailedPrecondition, match=reason):
+        restore_store(settings_of(kind, folder), folder / "copy.db")
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("kind", StoreType)
+def test_every_store_says_where_it_is(kind: StoreType, folder: Path) -> None:
+    expected = {
+        StoreType.MEMORY: "the memory of its server",
+        StoreType.SQLITE: str(folder / "airunner.db"),
+        StoreType.AWS: "table airunner_jobs on AWS",
+    }
+    assert locate_store(settings_of(kind, folder)) == expected[kind]
 
 
 @pytest.mark.parametrize(("kind", "kept"), [(StoreType.MEMORY, False), (StoreType.SQLITE, True)])

@@ -14,7 +14,6 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-import structlog
 from botocore import xform_name
 
 from airunner.aws import metrics
@@ -31,6 +30,7 @@ from airunner.aws.errors import (
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import Unavailable
 from airunner.domain.retry import RetryPolicy, retry
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Aws", "AwsOptions", "CancellationReason", "ConditionFailed", "Refused", "TransactionCancelled"]
 
-_log = structlog.get_logger("airunner.aws")
+_log = get_logger("airunner.aws")
 
 T = TypeVar("T")
 _Method = Callable[..., Awaitable[dict[str, Any]]]

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
-import structlog
-
 from airunner.domain.errors import error_text
 from airunner.domain.splitting import split_by_count
 from airunner.telemetry.instruments import Counter, Gauge, Histogram
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.telemetry.instruments import HistogramReading, Instrument, LabelValues
 
-_log = structlog.get_logger("airunner.cloudwatch")
+_log = get_logger("airunner.cloudwatch")
 
 DATA_AT_ONCE: Final = 1_000
 MOST_SERIES: Final = 500

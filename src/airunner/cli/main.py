@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "worker": ("worker:worker", SERVING),
     "keys": ("keys:keys", SERVING),
     "backup": ("backup:backup", SERVING),
+    "restore": ("restore:restore", SERVING),
     "aws": ("aws:aws", SERVING),
     "config": ("config:config", ABOUT),
     "completion": ("completion:completion", ABOUT),

@@ -38,12 +38,20 @@ class ConnectionOptions:
 
     def load(self, flags: Mapping[str, object] | None = None) -> Settings:
         """Return the settings in effect, with these options and `flags` above all else."""
+        return self.load_with_origins(flags).settings
+
+    def load_with_origins(self, flags: Mapping[str, object] | None = None) -> Loaded:
+        """Return the same with the origin of each; a key that would go astray is refused."""
+        from airunner.config import check_key_destination
+
         options: dict[str, object] = {
             "client.server": self.server,
             "client.api_key": self.api_key,
             "client.ca_file": self.ca_file,
         }
-        return load(self.config, {**options, **(flags or {})}).settings
+        loaded = load(self.config, {**options, **(flags or {})})
+        check_key_destination(loaded)
+        return loaded
 
 
 ANY_SERVER = ConnectionOptions()

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
-import functools
-import time
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -17,6 +13,7 @@ import pyqwest
 from connectrpc.errors import ConnectError
 
 from airunner import __version__
+from airunner.client.transport import warn_of_plaintext
 from airunner.codec.errors import from_connect, is_cancellation
 from airunner.domain.errors import DeadlineExceeded, InvalidArgument, Overloaded, Unavailable
 from airunner.domain.retry import RetryPolicy, retry
@@ -24,6 +21,7 @@ from airunner.domain.retry import RetryPolicy, retry
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
+    from airunner.client.transport import Transports
     from airunner.domain.clock import Clock
 
 C = TypeVar("C")
@@ -33,9 +31,6 @@ C_contra = TypeVar("C_contra", contravariant=True)
 Q_contra = TypeVar("Q_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
-_CONNECT_SECONDS = 5.0
-_IDLE_CONNECTIONS = 64
-_PARTING_SECONDS = 0.05
 _BROKEN = (OSError, pyqwest.ReadError, pyqwest.WriteError, pyqwest.RemoteProtocolError)
 # What another server, or the same one a little later, may answer otherwise.
 _PASSING = (Unavailable, Overloaded)
@@ -241,37 +236,18 @@ def parse_servers(servers: Sequence[str] | str) -> tuple[str, ...]:
     return addresses
 
 
-def make_transport(ca_file: str | Path | None) -> pyqwest.HTTPTransport:
-    """Return the way to all servers; with a CA file, only what it signed is trusted."""
-    _part_in_good_order()
-    return pyqwest.HTTPTransport(
-        tls_ca_cert=Path(ca_file).read_bytes() if ca_file else None,
-        tls_include_system_certs=ca_file is None,
-        connect_timeout=_CONNECT_SECONDS,
-        pool_max_idle_per_host=_IDLE_CONNECTIONS,
-        follow_redirects=False,
-        enable_otel=False,
-    )
-
-
-@functools.cache
-def _part_in_good_order() -> None:
-    """Give the transport's native threads a moment before the interpreter goes away.
-
-    One that comes back to Python after that aborts the whole process, before Python 3.13.
-    """
-    atexit.register(time.sleep, _PARTING_SECONDS)
-
-
 def connect(
-    make: Callable[..., C], addresses: Sequence[str], transport: pyqwest.Transport, rules: CallRules
+    make: Callable[..., C], addresses: Sequence[str], transports: Transports, rules: CallRules
 ) -> ServiceConnection[C]:
-    """Return the connection of a generated client class."""
-    http = pyqwest.Client(transport)
-    clients = {
-        address: make(address, send_compression=None, accept_compression=[], http_client=http)
-        for address in addresses
-    }
+    """Return the connection of a generated client class; warn if its key would travel in the clear."""
+    if rules.api_key:
+        warn_of_plaintext(addresses)
+
+    def client_of(address: str) -> C:
+        http = pyqwest.Client(transports.to(address))
+        return make(address, send_compression=None, accept_compression=[], http_client=http)
+
+    clients = {address: client_of(address) for address in addresses}
     return ServiceConnection(clients, rules)
 
 

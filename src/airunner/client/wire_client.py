@@ -8,8 +8,9 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Self
 
 from airunner.client.batch_calls import send_batch
-from airunner.client.connection import CallRules, connect, make_transport, parse_servers
+from airunner.client.connection import CallRules, connect, parse_servers
 from airunner.client.monitor import Monitor, MonitorOptions
+from airunner.client.transport import Transports
 from airunner.codec import answers, dead_letters
 from airunner.codec.completions import CompletionWriter, complete_batch_to_pb
 from airunner.codec.gen.job.v1.job_connect import (
@@ -104,13 +105,11 @@ class WireClient:
         addresses = parse_servers(servers)
         self._clock = rules.clock
         # A transport that was given belongs to its giver.
-        self._own_transport = make_transport(ca_file) if transport is None else None
-        shared = transport or self._own_transport
-        assert shared is not None  # noqa: S101  one of the two is there
-        self._jobs = connect(JobServiceClient, addresses, shared, rules)
-        self._admin = connect(AdminServiceClient, addresses, shared, rules)
+        self._transports = Transports(ca_file, transport)
+        self._jobs = connect(JobServiceClient, addresses, self._transports, rules)
+        self._admin = connect(AdminServiceClient, addresses, self._transports, rules)
         events_addresses = parse_servers(events_servers) if events_servers else addresses
-        self._events = connect(JobEventsServiceClient, events_addresses, shared, rules)
+        self._events = connect(JobEventsServiceClient, events_addresses, self._transports, rules)
 
     async def __aenter__(self) -> Self:
         """Return the client itself; it connects when it is first used."""
@@ -122,9 +121,7 @@ class WireClient:
 
     async def aclose(self) -> None:
         """Let go of all connections; the client cannot be used afterwards."""
-        transport, self._own_transport = self._own_transport, None
-        if transport is not None:
-            await transport.__aexit__(None, None, None)
+        await self._transports.aclose()
 
     async def enqueue_jobs(self, requests: Sequence[EnqueueRequest]) -> Sequence[Enqueued | AirunnerError]:
         """Add jobs, each with its own outcome. Idempotent on (principal, request_id)."""

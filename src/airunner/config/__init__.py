@@ -21,6 +21,7 @@ from airunner.config.settings import (
     LogLevel,
     QueueDefaults,
     S3Settings,
+    ServerSettings,
     ServiceName,
     Settings,
     SqsSettings,
@@ -29,6 +30,7 @@ from airunner.config.settings import (
     TlsSettings,
     WorkerSettings,
 )
+from airunner.config.trust import check_handler_origins, check_key_destination
 from airunner.config.values import ListenAddress
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "Origin",
     "QueueDefaults",
     "S3Settings",
+    "ServerSettings",
     "ServiceName",
     "SettingLine",
     "Settings",
@@ -54,6 +57,8 @@ __all__ = [
     "StoreType",
     "TlsSettings",
     "WorkerSettings",
+    "check_handler_origins",
+    "check_key_destination",
     "describe",
     "environment_for_jobs",
     "load_settings",

@@ -53,23 +53,26 @@ class Given:
 
     value: object
     origin: Origin
+    # Whether it is from a file that merely lies in the current folder: nobody named it, it may be anybody's.
+    from_folder: bool = False
 
 
 Layer: TypeAlias = dict[str, Given]
 
 
-def file_layer(path: Path, shown_as: str) -> Layer:
+def file_layer(path: Path, shown_as: str, *, from_folder: bool = False) -> Layer:
     """The settings of a YAML file. Unknown, repeated or misplaced keys are errors; an empty file is fine."""
     problems: list[str] = []
     leaves = dict(_leaves(_read_yaml(path, shown_as), "", problems))
     if problems:
         raise ConfigError([f"{shown_as}: {problem}" for problem in problems])
-    return _to_real_places(
-        {key: Given(value=value, origin=_file_origin(shown_as, key)) for key, value in leaves.items()}
-    )
+    return _to_real_places({
+        key: Given(value=value, origin=_file_origin(shown_as, key), from_folder=from_folder)
+        for key, value in leaves.items()
+    })  # fmt: skip
 
 
-def variable_layer(variables: Mapping[str, str], suffix: str = "") -> Layer:
+def variable_layer(variables: Mapping[str, str], suffix: str = "", *, from_folder: bool = False) -> Layer:
     """The settings among the variables; an empty variable counts as not set."""
     known = known_variables()
     layer: Layer = {}
@@ -77,7 +80,8 @@ def variable_layer(variables: Mapping[str, str], suffix: str = "") -> Layer:
         path = known[name]
         if path in layer:
             raise ConfigError([f"{path}: is given twice, by {layer[path].origin} and {name}{suffix}"])
-        layer[path] = Given(value=variables[name], origin=f"environment {name}{suffix}")
+        origin = f"environment {name}{suffix}"
+        layer[path] = Given(value=variables[name], origin=origin, from_folder=from_folder)
     return _to_real_places(layer)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -26,15 +26,22 @@ from airunner.config.settings import Settings, secret_paths, setting_fields
 
 DEFAULT_FILE = "airunner.yaml"
 DEFAULT_ORIGIN: Origin = "default"
+TRUST_VARIABLE = f"{PREFIX}TRUST_FOLDER"
+_YES = frozenset({"1", "true", "yes", "on"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """The settings in effect, where each came from, and the `AIRUNNER_` variables that nobody reads."""
+    """The settings in effect, where each came from, and the `AIRUNNER_` variables that nobody reads.
+
+    `from_folder` names the settings that come from files which merely lie in the current folder; none do when
+    the environment says that the folder is trusted.
+    """
 
     settings: Settings
     origins: Mapping[str, Origin]
     unknown_variables: tuple[str, ...] = ()
+    from_folder: frozenset[str] = frozenset()
 
     @property
     def warnings(self) -> list[str]:
@@ -69,11 +76,16 @@ def load_settings(
         foreign_layer(from_dotenv, " (.env)"),
         foreign_layer(environment),
         _chosen_file(folder, config_file),
-        variable_layer(from_dotenv, " (.env)"),
+        variable_layer(from_dotenv, " (.env)", from_folder=True),
         variable_layer(environment),
         flag_layer(flags or {}),
     ]
-    return _validated(_merged(layers), _unknown({*environment, *from_dotenv}))
+    merged = _merged(layers)
+    found = frozenset(path for path, given in merged.items() if given.from_folder)
+    # The folder cannot vouch for itself, so its own file is not asked.
+    trusted = environment.get(TRUST_VARIABLE, "").lower() in _YES
+    unknown = _unknown({*environment.keys() - {TRUST_VARIABLE}, *from_dotenv})
+    return replace(_validated(merged, unknown), from_folder=frozenset() if trusted else found)
 
 
 def process_environment() -> dict[str, str]:
@@ -90,7 +102,7 @@ def _chosen_file(folder: Path, config_file: Path | None) -> Layer:
     if config_file is not None:
         return file_layer(folder / config_file, str(config_file))
     default = folder / DEFAULT_FILE
-    return file_layer(default, DEFAULT_FILE) if default.exists() else {}
+    return file_layer(default, DEFAULT_FILE, from_folder=True) if default.exists() else {}
 
 
 def _merged(layers: list[Layer]) -> Layer:

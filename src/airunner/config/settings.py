@@ -93,6 +93,13 @@ class TlsSettings(Section):
         return self
 
 
+class ServerSettings(Section):
+    """What the operator says about the way to the server."""
+
+    behind_proxy: bool = False
+    insecure_plaintext: bool = False
+
+
 class AwsSettings(Section):
     """The account's side of a store on AWS. Credentials are found by the SDK, never set here."""
 
@@ -157,12 +164,6 @@ class QueueDefaults(Section):
 
     visibility_timeout_seconds: WholeNumber = Field(default=300, ge=1, le=MAX_VISIBILITY_SECONDS)
     max_attempts: WholeNumber = Field(default=3, ge=1, le=100)
-
-
-class ServerSettings(Section):
-    """How callers reach the server."""
-
-    behind_proxy: bool = False
 
 
 class LimitSettings(Section):

@@ -17,6 +17,8 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_core import CoreSchema, core_schema
 
+from airunner.domain.limits import is_loopback
+
 Item = TypeVar("Item")
 MAX_PORT = 65_535
 
@@ -46,13 +48,8 @@ class ListenAddress(str):
 
     @property
     def is_loopback(self) -> bool:
-        """True only for what certainly is: `localhost`, 127.0.0.0/8 and ::1. Nothing is resolved."""
-        if self.host.lower() == "localhost":
-            return True
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        """True only for what certainly is this machine."""
+        return is_loopback(self.host)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:

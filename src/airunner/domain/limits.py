@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import ipaddress
 import re
 import uuid
 
@@ -85,6 +87,21 @@ def check_size(text: str | bytes, field: str, limit: int) -> None:
     size = len(text) if isinstance(text, bytes) or text.isascii() else len(text.encode())
     if size > limit:
         raise InvalidArgument(f"{field} must have at most {limit} bytes, not {size}")
+
+
+@functools.lru_cache(maxsize=256)
+def is_loopback(host: str) -> bool:
+    """Return whether a host, given without its port, is certainly this machine; nothing is resolved.
+
+    That is `localhost`, 127.0.0.0/8 and ::1. Only there may keys travel without TLS.
+    """
+    name = host.strip("[]").lower()
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def _refuse_uuid(field: str) -> str:

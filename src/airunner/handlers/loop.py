@@ -9,15 +9,15 @@ from contextvars import Context as Variables
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-import structlog
 import uvloop
 
 from airunner.handlers.loop_callbacks import LoopCallbacks
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-_log = structlog.get_logger("airunner.handlers")
+_log = get_logger("airunner.handlers")
 
 # A shared task ends after so many calls, so that other tasks of the loop have their turn.
 _CALLS_PER_TASK: Final = 100

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-import structlog
-
 from airunner.domain.background import WakeUp
 from airunner.domain.errors import PermanentFailure, VisibilityLost, error_text, retry_after_seconds
 from airunner.domain.retry import RetryPolicy
 from airunner.queues.base import Delivery, Hold, Runner, Source, TryAgain
 from airunner.queues.settlements import Settlements
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_log = structlog.get_logger("airunner.consumer")
+_log = get_logger("airunner.consumer")
 
 _PROVIDER_POLL_MS: Final = 1_000
 _LAST_MOMENT_MS: Final = 2_000

@@ -11,8 +11,6 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-import structlog
-
 from airunner.domain.background import BackgroundTasks
 from airunner.domain.errors import (
     AirunnerError,
@@ -24,6 +22,7 @@ from airunner.domain.errors import (
 )
 from airunner.domain.retry import RetryPolicy, retry
 from airunner.queues.base import Delivery, Hold
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_log = structlog.get_logger("airunner.queues")
+_log = get_logger("airunner.queues")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-import structlog
-
 from airunner.domain.background import BackgroundTasks, WakeUp
 from airunner.domain.errors import error_text
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_log = structlog.get_logger("airunner.consumer")
+_log = get_logger("airunner.consumer")
 
 _MAX_SETTLEMENTS: Final = 100
 

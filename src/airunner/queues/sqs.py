@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from airunner.aws import sqs
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import (
@@ -19,6 +17,7 @@ from airunner.domain.errors import (
 from airunner.domain.outcomes import prepare_entries, send_entries, single
 from airunner.queues.message_rules import check_message, dead_letter_attributes, hold_seconds
 from airunner.queues.messages import Message, NewMessage, QueueDepth
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.domain.errors import PermanentFailure
 
-_log = structlog.get_logger("airunner.queues")
+_log = get_logger("airunner.queues")
 
 _SYSTEM_ATTRIBUTES: Final = ("ApproximateReceiveCount", "SentTimestamp")
 

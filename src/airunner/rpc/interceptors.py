@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import structlog
 from connectrpc.errors import ConnectError
 
 from airunner.codec.errors import http_headers, to_connect
 from airunner.domain.errors import AirunnerError, InternalError
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Q = TypeVar("Q")
 R = TypeVar("R")
-_log = structlog.get_logger("airunner.rpc")
+_log = get_logger("airunner.rpc")
 
 
 class EntranceInterceptor:

@@ -5,10 +5,10 @@ A page that rebinds its name to the loopback address could otherwise enqueue a j
 
 from __future__ import annotations
 
-import functools
-import ipaddress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+from airunner.domain.limits import is_loopback
 
 if TYPE_CHECKING:
     from airunner.server.asgi import AsgiApp, Receive, Scope, Send
@@ -34,18 +34,6 @@ class LoopbackGuard:
             await send({"type": "http.response.body", "body": _REFUSAL})
             return
         await self._app(scope, receive, send)
-
-
-@functools.lru_cache(maxsize=256)
-def is_loopback(host: str) -> bool:
-    """Return whether a host, given without its port, is this machine."""
-    name = host.strip("[]").lower()
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def _allowed(scope: Scope) -> bool:

@@ -8,15 +8,15 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import structlog
 import uvicorn
 
 from airunner.domain import limits
 from airunner.domain.errors import FailedPrecondition
+from airunner.domain.limits import is_loopback
 from airunner.server.asgi import AppOptions, build_app
 from airunner.server.connections import ConnectionGuard, ConnectionLimits
-from airunner.server.guard import is_loopback
 from airunner.server.listening import HttpServer, bind, first, http_config, url_of
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     import socket
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from airunner.services.composition import Services
 
-_log = structlog.get_logger("airunner.server")
+_log = get_logger("airunner.server")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,21 @@ class ServeOptions:
     app: AppOptions
     cert_file: Path | None = None
     key_file: Path | None = None
+    # Whether keys and secrets may come from other machines without TLS: behind a proxy, or since it was said.
+    allow_plaintext: bool = False
     shutdown_grace_seconds: float = 5
     connections: ConnectionLimits = ConnectionLimits()
+
+
+def check_plaintext(options: ServeOptions) -> None:
+    """Refuse to take API keys and secrets from other machines in the clear, unless that was allowed."""
+    if options.cert_file or options.allow_plaintext or options.app.no_auth or is_loopback(options.host):
+        return
+    raise FailedPrecondition(
+        f"{options.host} is not loopback, and without TLS everybody on the way reads API keys and secrets: "
+        "give tls.cert_file and tls.key_file, or set server.behind_proxy where a proxy ends TLS; "
+        "--insecure-plaintext serves all the same"
+    )
 
 
 class Server:
@@ -65,6 +78,7 @@ class Server:
 
         `on_ready` is given the URL once the server listens.
         """
+        check_plaintext(self._options)
         listener = bind(self._options.host, self._options.port)
         async with self._exporter, self._services:
             await self._check_access()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from airunner.domain import limits
 from airunner.domain.errors import FailedPrecondition
 from airunner.services.call_log import log_key_created, log_key_revoked
+from airunner.services.caller import current_caller
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,20 +43,20 @@ class AdminService:
 
     async def list_dead_letters(self, queue: str, *, max_messages: int = 0) -> DeadLetterPage:
         """Look at dead letters; zero is the default number."""
-        return await self._dead_letters.look(limits.check_queue(queue), _bounded(max_messages))
+        queue = _checked(queue)
+        return await self._dead_letters.look(queue, _bounded(max_messages))
 
     async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
         """Send dead letters back to their queue."""
-        queue, count = limits.check_queue(redrive.queue), _bounded(redrive.max_messages)
+        queue, count = _checked(redrive.queue), _bounded(redrive.max_messages)
         return await self._dead_letters.redrive(replace(redrive, queue=queue, max_messages=count))
 
     async def purge_dead_letters(
         self, queue: str, *, max_messages: int = 0, dry_run: bool = False
     ) -> Sequence[DeadLetter]:
         """Delete dead letters."""
-        return await self._dead_letters.purge(
-            limits.check_queue(queue), _bounded(max_messages), dry_run=dry_run
-        )
+        queue = _checked(queue)
+        return await self._dead_letters.purge(queue, _bounded(max_messages), dry_run=dry_run)
 
     @property
     def _dead_letters(self) -> DeadLetters:
@@ -65,6 +66,10 @@ class AdminService:
             "this server's store has no dead-letter queues: see 'airunner list --state failed' for jobs that "
             "failed, and run one again with 'airunner retry JOB'"
         )
+
+
+def _checked(queue: str) -> str:
+    return current_caller.get().check_queue(limits.check_queue(queue))
 
 
 def _bounded(max_messages: int) -> int:

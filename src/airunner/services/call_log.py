@@ -13,9 +13,8 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from airunner.services.caller import current_caller
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from airunner.domain.job import Job
     from airunner.stores.records import ApiKey, NewJob
 
-_log = structlog.get_logger("airunner.calls")
+_log = get_logger("airunner.calls")
 
 _LATER_SECONDS = 0.05
 """Lines are written together, once answers have gone: one by one they would cost each call a tenth."""

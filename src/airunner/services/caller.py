@@ -4,23 +4,38 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from airunner.domain.errors import PermissionDenied
+from airunner.domain.errors import JobNotFound, PermissionDenied
+
+if TYPE_CHECKING:
+    from airunner.domain.job import Job
 
 ANONYMOUS = "anonymous"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """A principal, and the queues it is bound to; none means all."""
+    """A principal, and the queues it is bound to in all that it does; none means all."""
 
     principal: str = ANONYMOUS
     queues: frozenset[str] = field(default_factory=frozenset)
 
-    def check_queue(self, queue: str) -> None:
-        """Refuse a queue that the caller is not bound to."""
-        if self.queues and queue not in self.queues:
+    def may_use(self, queue: str) -> bool:
+        """Return whether a queue is among those that the caller is bound to."""
+        return not self.queues or queue in self.queues
+
+    def check_queue(self, queue: str) -> str:
+        """Return a queue, or refuse one that the caller is not bound to."""
+        if not self.may_use(queue):
             raise PermissionDenied(f"this API key is not for queue {queue}")
+        return queue
+
+    def check_job(self, job: Job) -> Job:
+        """Return a job; one of a queue that the caller is not bound to is as if it did not exist."""
+        if not self.may_use(job.queue):
+            raise JobNotFound
+        return job
 
 
 current_caller: ContextVar[Caller] = ContextVar("current_caller", default=Caller())  # noqa: B039  frozen

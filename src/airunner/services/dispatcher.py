@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from airunner.domain.background import BackgroundTasks
 from airunner.domain.clock import wait_until
 from airunner.domain.errors import DeadlineExceeded, ResourceExhausted, Unavailable, error_text
 from airunner.domain.retry import RetryPolicy, retry
 from airunner.stores.records import AttemptKey, Release
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from airunner.stores.base import JobStore
     from airunner.stores.records import Demand
 
-_log = structlog.get_logger("airunner.dispatcher")
+_log = get_logger("airunner.dispatcher")
 
 _HAND_BACK: Final = RetryPolicy(first_seconds=0.2, max_seconds=5.0)
 _PASSING: Final = (Unavailable, DeadlineExceeded, ResourceExhausted)

@@ -152,11 +152,14 @@ class EventService:
         raise Unavailable("the server is shutting down")
 
     async def start_position(self, request: StreamRequest) -> Position:
-        """Return the position after which the wanted events begin."""
+        """Return the position after which the wanted events begin, or raise where the caller may not see."""
         request.validate()
         job_id = limits.check_uuid(request.job_id, "job_id")
-        current = 0 if request.attempt else (await self._store.get_job(job_id)).attempt
-        return start_position(request, current)
+        caller = current_caller.get()
+        if request.attempt and not caller.queues:
+            return start_position(request, 0)
+        job = caller.check_job(await self._store.get_job(job_id))
+        return start_position(request, 0 if request.attempt else job.attempt)
 
 
 def _wanted(event_filter: frozenset[EventType]) -> frozenset[EventType]:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from airunner.domain.token import TokenSigner
     from airunner.services.admission import Admission
+    from airunner.services.caller import Caller
     from airunner.services.dispatcher import Dispatcher
     from airunner.services.notifier import Notifier
     from airunner.services.queue_names import QueueNames
@@ -97,10 +98,10 @@ class JobService:
     async def enqueue_jobs(self, requests: Sequence[EnqueueRequest]) -> Sequence[Enqueued | AirunnerError]:
         """Add jobs, each with its own outcome."""
         limits.check_range(len(requests), "jobs", 1, limits.MAX_BATCH_ENTRIES)
-        now, principal = self._clock.now(), current_caller.get().principal
+        now, caller = self._clock.now(), current_caller.get()
         if self._queue_names.full:
             await self._queue_names.make_room([request.queue for request in requests])
-        prepared = prepare_entries(requests, lambda request: self._prepare(request, principal, now))
+        prepared = prepare_entries(requests, lambda request: self._prepare(request, caller, now))
         return await send_entries(prepared, lambda jobs: self._store_new(jobs, log_enqueued))
 
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
@@ -210,7 +211,7 @@ class JobService:
         with waiting, self._notifier.listen(job_bell(job_id)) as bell:
             while True:
                 noted = bell.rings
-                job = await self._store.get_job(job_id)
+                job = await self._find(job_id)
                 if job.state.terminal or self._clock.now() >= until:
                     return (await self._linked(job) if want_payload_urls else job).masked()
                 self._refuse_when_stopping()
@@ -218,12 +219,13 @@ class JobService:
                 self._refuse_when_stopping()
 
     async def list_jobs(self, query: JobQuery) -> JobPage:
-        """Return jobs, newest first, without their large parts."""
+        """Return jobs, newest first, without their large parts; without a queue, those the caller may see."""
+        caller = current_caller.get()
         if query.queue:
-            limits.check_queue(query.queue)
+            caller.check_queue(limits.check_queue(query.queue))
         limits.check_range(query.page, "page", 1, limits.MAX_PAGE)
         limits.check_range(query.page_size, "page_size", 1, limits.MAX_PAGE_SIZE)
-        page = await self._store.list_jobs(query)
+        page = await self._store.list_jobs(query, queues=caller.queues)
         return type(page)(
             jobs=[abridged(job).masked() for job in page.jobs],
             last_page=page.last_page,
@@ -233,6 +235,8 @@ class JobService:
     async def cancel_job(self, job_id: str) -> Job:
         """Cancel a job; a terminal one is returned unchanged."""
         job_id = limits.check_uuid(job_id, "job_id")
+        if current_caller.get().queues:
+            await self._find(job_id)  # a job never changes its queue
         now = self._clock.now()
         job = await self._store.cancel_job(job_id, now)
         if metrics.ended(job.life, now) or not job.state.terminal:
@@ -245,7 +249,7 @@ class JobService:
         """Enqueue a copy of a terminal job."""
         job_id = limits.check_uuid(job_id, "job_id")
         request_id = limits.check_uuid(request_id, "request_id")
-        job = await self._store.get_job(job_id)
+        job = await self._find(job_id)
         if not job.state.terminal:
             raise FailedPrecondition("only a job that has ended can be retried")
         if job.abridged:
@@ -269,12 +273,13 @@ class JobService:
         return (await self._store.get_job(enqueued.job_id)).masked()
 
     async def list_queues(self) -> Sequence[QueueStats]:
-        """Return the queues that were used, by name."""
-        return await self._store.list_queues()
+        """Return the queues that were used and that the caller may see, by name."""
+        caller = current_caller.get()
+        return [stats for stats in await self._store.list_queues() if caller.may_use(stats.name)]
 
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
-        limits.check_queue(queue)
+        current_caller.get().check_queue(limits.check_queue(queue))
         if paused and self._queue_names.full:
             await self._queue_names.make_room([queue])
         if paused:
@@ -283,11 +288,15 @@ class JobService:
         log_paused(queue, paused=paused)
 
     async def list_workers(self) -> Sequence[WorkerSeen]:
-        """Return the workers that called lately, or hold jobs."""
-        return self._workers.list(self._clock.now())
+        """Return the workers that called lately, or hold jobs, as far as the caller may see their queues."""
+        return self._workers.list(self._clock.now(), current_caller.get().queues)
 
-    def _prepare(self, request: EnqueueRequest, principal: str, now: int) -> NewJob:
-        limits.check_queue(request.queue)
+    async def _find(self, job_id: str) -> Job:
+        """Return a job that the caller may see; any other is not found."""
+        return current_caller.get().check_job(await self._store.get_job(job_id))
+
+    def _prepare(self, request: EnqueueRequest, caller: Caller, now: int) -> NewJob:
+        caller.check_queue(limits.check_queue(request.queue))
         request.params.validate()
         delay = limits.check_range(request.delay_seconds, "delay_seconds", 0, limits.MAX_DELAY_SECONDS)
         max_attempts = limits.in_range_or_default(
@@ -302,7 +311,7 @@ class JobService:
             job_id=mint_job_id(now),
             # Last of all: a request that is refused for something else makes no queue.
             queue=self._queue_names.check(request.queue),
-            principal=principal,
+            principal=caller.principal,
             request_id=limits.check_uuid(request.request_id, "request_id"),
             fingerprint=_fingerprint(request.queue, delay, request.max_attempts, params_bytes, override),
             params=request.params,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import structlog
-
 from airunner.domain.errors import NotFound
 from airunner.services import metrics
 from airunner.services.notifier import holder_bell, job_bell
 from airunner.services.periodic import Periodic
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from airunner.stores.base import JobStore
     from airunner.stores.records import Retention
 
-_log = structlog.get_logger("airunner.maintenance")
+_log = get_logger("airunner.maintenance")
 
 
 class Maintenance:

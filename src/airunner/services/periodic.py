@@ -6,17 +6,16 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from airunner import telemetry
 from airunner.domain.errors import AirunnerError, error_text
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from airunner.domain.clock import Clock
 
-_log = structlog.get_logger("airunner.periodic")
+_log = get_logger("airunner.periodic")
 
 STOP_SECONDS: Final = 2.0
 """How long `stop` waits for a turn that was cancelled, by the machine's clock."""

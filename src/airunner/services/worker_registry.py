@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from airunner.domain.answers import WorkerSeen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from airunner.domain.job import Job
 
@@ -25,7 +25,8 @@ class _Worker:
     instance_id: str
     queues: tuple[str, ...]
     last_seen_at: int
-    job_ids: dict[str, None] = field(default_factory=dict)
+    # Each with the queue that it is of.
+    job_ids: dict[str, str] = field(default_factory=dict)
 
 
 class WorkerRegistry:
@@ -45,14 +46,14 @@ class WorkerRegistry:
             worker = self._workers.setdefault(worker_id, _Worker(instance_id, queues, now))
             worker.instance_id, worker.queues, worker.last_seen_at = instance_id, queues, now
 
-    def took(self, worker_id: str, jobs: Iterable[Job]) -> int:
+    def took(self, worker_id: str, jobs: Collection[Job]) -> int:
         """Note that a worker got jobs; return how many of them another held and never released."""
         taken = {job.job_id: (worker_id, job.life.updated_at, job.life.visible_until) for job in jobs}
         lost = sum([self.left(job_id) > 0 for job_id in taken.keys() & self._holders.keys()])
         self._holders.update(taken)
         worker = self._workers.get(worker_id)
         if worker:
-            worker.job_ids.update(dict.fromkeys(taken))
+            worker.job_ids.update({job.job_id: job.queue for job in jobs})
         return lost
 
     def beat(self, job_id: str, now: int, visible_until: int = 0) -> None:
@@ -78,18 +79,24 @@ class WorkerRegistry:
             worker.job_ids.pop(job_id, None)
         return since
 
-    def list(self, now: int) -> Sequence[WorkerSeen]:
-        """Return the workers that called lately or hold jobs, by name, each with up to 100 of its jobs."""
+    def list(self, now: int, queues: Collection[str] = ()) -> Sequence[WorkerSeen]:
+        """Return the workers that called lately or hold jobs, by name, each with up to 100 of its jobs.
+
+        With `queues`, those that serve or hold something of these, and of each worker no more than that.
+        """
         for worker_id, worker in list(self._workers.items()):
             if now - worker.last_seen_at > _FORGOTTEN_AFTER_MS and not worker.job_ids:
                 del self._workers[worker_id]
-        return [
-            WorkerSeen(
-                worker_id=worker_id,
-                instance_id=worker.instance_id,
-                queues=worker.queues,
-                last_seen_at=worker.last_seen_at,
-                job_ids=tuple(itertools.islice(worker.job_ids, _MAX_LISTED_JOBS)),
-            )
-            for worker_id, worker in sorted(self._workers.items())
-        ]
+        seen = (_seen(worker_id, worker, queues) for worker_id, worker in sorted(self._workers.items()))
+        return [worker for worker in seen if not queues or worker.queues or worker.job_ids]
+
+
+def _seen(worker_id: str, worker: _Worker, queues: Collection[str]) -> WorkerSeen:
+    job_ids = (job_id for job_id, queue in worker.job_ids.items() if not queues or queue in queues)
+    return WorkerSeen(
+        worker_id=worker_id,
+        instance_id=worker.instance_id,
+        queues=tuple(queue for queue in worker.queues if not queues or queue in queues),
+        last_seen_at=worker.last_seen_at,
+        job_ids=tuple(itertools.islice(job_ids, _MAX_LISTED_JOBS)),
+    )

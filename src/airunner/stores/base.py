@@ -144,8 +144,8 @@ class JobStore(KeyStore, Protocol):
     async def get_job(self, job_id: str) -> Job:
         """Return a job, or raise JobNotFound."""
 
-    async def list_jobs(self, query: JobQuery) -> JobPage:
-        """Return jobs, newest first."""
+    async def list_jobs(self, query: JobQuery, *, queues: Collection[str] = ()) -> JobPage:
+        """Return jobs, newest first; where `queues` are given, only jobs of these."""
 
     async def list_queues(self) -> Sequence[QueueStats]:
         """Return the queues that were used, by name."""

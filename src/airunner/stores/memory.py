@@ -147,12 +147,14 @@ class MemoryStore:
         """Return a job."""
         return self._job(job_id)
 
-    async def list_jobs(self, query: JobQuery) -> JobPage:
+    async def list_jobs(self, query: JobQuery, *, queues: Collection[str] = ()) -> JobPage:
         """Return jobs, newest first."""
         matching = [
             (self._numbers[job.job_id], job)
             for job in self._jobs.values()
-            if query.queue in ("", job.queue) and query.state in (None, job.state)
+            if query.queue in ("", job.queue)
+            and query.state in (None, job.state)
+            and (not queues or job.queue in queues)
         ]
         return cut_page(matching[::-1], query)
 

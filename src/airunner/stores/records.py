@@ -150,7 +150,7 @@ class ApiKey:
     name: str
     secret_hash: bytes
     scopes: frozenset[str]
-    # The queues a worker key is bound to; empty means all.
+    # The queues the key is bound to in everything it does; empty means all.
     queues: frozenset[str] = field(default_factory=frozenset)
     created_at: int = 0
     revoked_at: int = 0

@@ -43,8 +43,12 @@ class StoreKind:
     """Return the store for a server, still to be opened."""
     build_beside: Callable[[Settings, Clock, bool], JobStore]
     """Return the store for a tool, whether or not a server runs on it; the flag says that it must exist."""
-    back_up: Callable[[Settings, Path], None]
-    """Copy the store into a new file, also while a server uses it."""
+    locate: Callable[[Settings], str]
+    """Return where the store is, in words for people."""
+    back_up: Callable[[Settings, Path], bool]
+    """Copy the store into a new file, also while a server uses it; return whether a token key came along."""
+    restore: Callable[[Settings, Path, bool], bool]
+    """Make such a copy the store; the flag says to replace one. Return whether a token key came along."""
 
 
 def _build_memory(_settings: Settings, clock: Clock) -> JobStore:
@@ -66,14 +70,29 @@ def _build_sqlite_beside(settings: Settings, clock: Clock, must_exist: bool) -> 
     from airunner.stores.sqlite.store import DATABASE, SqliteStore
 
     if must_exist and not (settings.data_dir / DATABASE).exists():
-        raise FailedPrecondition(f"there is no database in {settings.data_dir}")
+        raise FailedPrecondition(
+            f"there is no database in {settings.data_dir.absolute()}: name the folder of the server with "
+            "--data-dir, or begin a new one with 'airunner keys create --init'"
+        )
     return SqliteStore(settings.data_dir, clock, owner=False)
 
 
-def _back_up_sqlite(settings: Settings, target: Path) -> None:
-    from airunner.stores.sqlite.store import back_up
+def _locate_sqlite(settings: Settings) -> str:
+    from airunner.stores.sqlite.store import DATABASE
 
-    back_up(settings.data_dir, target)
+    return str(settings.data_dir.absolute() / DATABASE)
+
+
+def _back_up_sqlite(settings: Settings, target: Path) -> bool:
+    from airunner.stores.sqlite.backup import back_up
+
+    return back_up(settings.data_dir, target)
+
+
+def _restore_sqlite(settings: Settings, backup: Path, force: bool) -> bool:
+    from airunner.stores.sqlite.backup import restore
+
+    return restore(settings.data_dir, backup, force=force)
 
 
 def _build_aws_store(settings: Settings, clock: Clock) -> JobStore:
@@ -101,19 +120,25 @@ STORES: Final[Mapping[StoreType, StoreKind]] = MappingProxyType(
             token_keys=TokenKeys.MADE_AT_START,
             build=_build_memory,
             build_beside=_refuse("a memory store can only be reached inside its server"),
+            locate=lambda _: "the memory of its server",
             back_up=_refuse("a memory store cannot be copied"),
+            restore=_refuse("a memory store cannot be restored"),
         ),
         StoreType.SQLITE: StoreKind(
             token_keys=TokenKeys.KEPT_IN_FOLDER,
             build=_build_sqlite,
             build_beside=_build_sqlite_beside,
+            locate=_locate_sqlite,
             back_up=_back_up_sqlite,
+            restore=_restore_sqlite,
         ),
         StoreType.AWS: StoreKind(
             token_keys=TokenKeys.MUST_BE_SET,
             build=_build_aws_store,
             build_beside=lambda settings, clock, _: _build_aws_store(settings, clock),
+            locate=lambda settings: f"table {settings.store.dynamodb.jobs_table} on AWS",
             back_up=_refuse("tables on AWS are backed up by point-in-time recovery"),
+            restore=_refuse("restore is for the embedded store; tables on AWS have point-in-time recovery"),
         ),
     }
 )

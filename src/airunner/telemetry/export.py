@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.sdk.metrics import MeterProvider
@@ -22,7 +21,7 @@ from opentelemetry.sdk.resources import Resource
 
 from airunner.domain.clock import SystemClock
 from airunner.telemetry.instruments import Counter, Gauge, Histogram
-from airunner.telemetry.logs import forward_warnings
+from airunner.telemetry.logs import forward_warnings, get_logger
 from airunner.telemetry.otel_environment import otlp_is_wanted, sdk_is_disabled
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from airunner.telemetry.instruments import HistogramReading, Instrument, LabelValues
 
-_log = structlog.get_logger("airunner.telemetry")
+_log = get_logger("airunner.telemetry")
 
 _SCOPE: Final = "airunner"
 _CLOSE_MS: Final = 4_000

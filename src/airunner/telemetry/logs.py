@@ -1,4 +1,7 @@
-"""Structured logs on standard error. Logging never raises: what cannot be written is dropped and counted."""
+"""Structured logs on standard error. Logging never raises: what cannot be written is dropped and counted.
+
+Whoever uses airunner as a library and has not configured structlog gets warnings and errors, in plain text.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,16 @@ import structlog
 
 from airunner.telemetry.instruments import Counter
 
-_log = structlog.get_logger("airunner.telemetry")
-
 logs_dropped = Counter("airunner.logs.dropped", "Log lines that could not be written")
+
+
+def get_logger(name: str) -> Any:
+    """Return a logger that follows how structlog is configured, by us or by the program that we are in.
+
+    Nothing is configured here: as long as nobody has, it writes for itself. The default of structlog would
+    print to standard output, and tracebacks with the values of all variables, parameters of jobs among them.
+    """
+    return _Logger(name)
 
 
 def set_up_logs(level: str, style: str = "auto") -> None:
@@ -56,6 +66,44 @@ def _never_raising(level: int) -> type[structlog.typing.FilteringBoundLogger]:
                 return None
 
     return NeverRaising
+
+
+class _Logger:
+    """Passes every call on to a logger of structlog: the configured one, or a plain one of our own."""
+
+    __slots__ = ("_configured", "_plain")
+
+    def __init__(self, name: str) -> None:
+        self._configured = structlog.get_logger(name)
+        self._plain = structlog.wrap_logger(
+            _StandardError(),
+            processors=[
+                structlog.contextvars.merge_contextvars,
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                structlog.dev.ConsoleRenderer(
+                    colors=False, exception_formatter=structlog.dev.plain_traceback
+                ),
+            ],
+            wrapper_class=_never_raising(logging.WARNING),
+            context_class=dict,
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._configured if structlog.is_configured() else self._plain, name)
+
+
+class _StandardError:
+    """Writes lines to what is standard error at that moment."""
+
+    def msg(self, message: str) -> None:
+        sys.stderr.write(f"{message}\n")
+        sys.stderr.flush()
+
+    debug = info = warning = error = critical = msg
+
+
+_log = get_logger("airunner.telemetry")
 
 
 def forward_warnings(library: str, event: str) -> None:

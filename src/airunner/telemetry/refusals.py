@@ -6,13 +6,13 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-import structlog
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.telemetry.instruments import Counter
 
-_log = structlog.get_logger("airunner.server")
+_log = get_logger("airunner.server")
 
 _LOG_INTERVAL_MS: Final = 60_000
 

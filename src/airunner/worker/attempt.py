@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-import structlog
-
 from airunner.domain.event import Event
 from airunner.domain.job import SECRET_MASK, Job, JobResult
 from airunner.domain.repository import masked_url
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from airunner.handlers.calls import HandlerCall
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     AttemptCall: TypeAlias = HandlerCall[Delivery["Attempt"], JobOutput]
     """The call of the handler of an attempt."""
 
-_log = structlog.get_logger("airunner.worker")
+_log = get_logger("airunner.worker")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from airunner.domain.errors import (
     AirunnerError,
     DeadlineExceeded,
@@ -26,6 +24,7 @@ from airunner.domain.errors import (
 from airunner.domain.job import JobResult, Outcome
 from airunner.domain.retry import retry
 from airunner.domain.splitting import split_by_size
+from airunner.telemetry.logs import get_logger
 from airunner.worker.publishing.unpublished import event_bytes, gap_event
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from airunner.domain.retry import RetryPolicy
     from airunner.services.api import JobsApi
 
-_log = structlog.get_logger("airunner.worker")
+_log = get_logger("airunner.worker")
 
 # A message of the contract may have 4 MiB; these leave room for what is not counted.
 _CALL_BYTES: Final = 2 * 1024 * 1024

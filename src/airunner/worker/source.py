@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from airunner import telemetry
 from airunner.domain import limits
 from airunner.domain.errors import (
@@ -26,6 +24,7 @@ from airunner.domain.requests import (
 )
 from airunner.domain.retry import RetryPolicy, retry
 from airunner.queues.base import Delivery, Hold
+from airunner.telemetry.logs import get_logger
 from airunner.worker.attempt import Attempt, JobOutcome
 from airunner.worker.completion import Completer
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from airunner.domain.errors import PermanentFailure
     from airunner.services.api import JobsApi
 
-_log = structlog.get_logger("airunner.worker")
+_log = get_logger("airunner.worker")
 
 _EXTEND_AFTER_SECONDS: Final = 1.0
 _TOO_SOON_MS: Final = 500

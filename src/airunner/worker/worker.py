@@ -7,14 +7,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from airunner import telemetry
 from airunner.domain.errors import InvalidArgument, PermissionDenied, Unauthenticated
 from airunner.handlers.capture import captured
 from airunner.handlers.registry import Registry
 from airunner.queues.consumer import Consumer, ConsumerOptions
 from airunner.queues.task_runner import TaskRunner
+from airunner.telemetry.logs import get_logger
 from airunner.worker.handlers.fast_path import HandlerFastPath
 from airunner.worker.metrics import AttemptMetrics
 from airunner.worker.runner import AttemptEnvironment, JobRunner
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from airunner.services.api import EventsApi, JobsApi
     from airunner.worker.attempt import Attempt, JobOutcome
 
-_log = structlog.get_logger("airunner.worker")
+_log = get_logger("airunner.worker")
 
 # After their grace period stopped processes are gone; so long the last events and releases may take.
 _REPORT_SECONDS: Final = 10.0

@@ -21,14 +21,13 @@ def backup(
 ) -> None:
     """Copy the database into a new file, also while a server uses it; print the file's path.
 
-    To restore, put the copy as airunner.db into an empty data folder. The signing key token.key is not in it;
-    without it, attempts that were running when the copy was made are simply begun anew.
+    The key that signs task tokens goes into a second file, FILE.token.key. 'airunner restore' puts both back.
     """
     from airunner.app import back_up_store
 
-    back_up_store(load(config_file, {"data_dir": data_dir}).settings, target)
+    has_key = back_up_store(load(config_file, {"data_dir": data_dir}).settings, target)
     size = target.stat().st_size
     if as_json:
-        print_json("backup", {"path": str(target), "bytes": size})
+        print_json("backup", {"path": str(target), "bytes": size, "token_key": has_key})
     else:
         print(target)

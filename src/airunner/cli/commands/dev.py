@@ -64,13 +64,14 @@ def dev(
 def _develop_on_aws(
     config_file: Path | None, flags: Mapping[str, object], endpoint: str | None, *, requested: bool
 ) -> None:
-    from airunner.config import ConfigError
+    from airunner.config import ConfigError, check_handler_origins
     from airunner.local.aws_plan import REAL_AWS, StackRequest
 
     if not requested:
         raise ConfigError(["--endpoint: needs --aws"])
     real = endpoint == REAL_AWS
     loaded = load(config_file, {**flags, "store.aws.endpoint_url": None if real else endpoint})
+    check_handler_origins(loaded)
     if real and loaded.settings.store.aws.endpoint_url:
         origin = loaded.origins["store.aws.endpoint_url"]
         raise ConfigError(
@@ -101,9 +102,10 @@ def _welcome_to_aws(plan: StackPlan, servers: Mapping[str, int]) -> None:
 
 
 def _for_development(config_file: Path | None, flags: Mapping[str, object]) -> Settings:
-    from airunner.config import ServiceName, TlsSettings
+    from airunner.config import ServiceName, TlsSettings, check_handler_origins
 
     loaded = load(config_file, {**flags, "no_auth": True})
+    check_handler_origins(loaded)
     settings = loaded.settings
     worker = settings.worker
     if loaded.origins["worker.concurrency"] == "default":

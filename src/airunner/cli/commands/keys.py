@@ -54,24 +54,32 @@ def create(
         Parameter(help="What it may do: jobs:submit, jobs:read, jobs:cancel, worker, admin. Repeatable."),
     ],
     queue: Annotated[
-        tuple[str, ...], Parameter(help="Bind a worker key to this queue. Repeatable; default: all.")
+        tuple[str, ...],
+        Parameter(help="Bind the key to this queue in all it does. Repeatable; default: all."),
     ] = (),
+    init: Annotated[bool, Parameter(help="Begin a new store if there is none in the folder.")] = False,
     store: StoreOptions = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and print it. It is shown this once; only its hash is kept."""
+    """Make a key and print it. It is shown this once; only its hash is kept.
+
+    The store is that of a server; where there is none, nothing is made, since such a key would open nothing.
+    """
+    from airunner.app import locate_store
     from airunner.domain.clock import SystemClock
     from airunner.domain.limits import check_queue
     from airunner.rpc.auth import mint_key
 
     queues = [check_queue(entry) for entry in queue]
     minted = mint_key(name, scope, queues, SystemClock().now())
-    asyncio.run(_add(store.load(), minted.key))
+    settings = store.load()
+    asyncio.run(_add(settings, minted.key, init=init))
+    location = locate_store(settings)
     if as_json:
-        print_json("key", {**key_to_json(minted.key), "key": minted.text})
+        print_json("key", {**key_to_json(minted.key), "key": minted.text, "store": location})
         return
     print(minted.text)
-    say(f"key {minted.key.key_id} of {name} was made; it is not shown again")
+    say(f"key {minted.key.key_id} of {name} was made in {location}; it is not shown again")
 
 
 @keys.command(name="list")
@@ -111,15 +119,15 @@ def revoke(
     return ExitCode.OK
 
 
-async def _add(settings: Settings, key: ApiKey) -> None:
+async def _add(settings: Settings, key: ApiKey, *, init: bool) -> None:
     from airunner.services.admin import AdminService
 
-    async with _store(settings) as store:
+    async with _store(settings, must_exist=not init) as store:
         await AdminService(store).create_key(key)
 
 
 async def _all(settings: Settings) -> list[ApiKey]:
-    async with _store(settings, must_exist=True) as store:
+    async with _store(settings) as store:
         return list(await store.list_keys())
 
 
@@ -127,12 +135,12 @@ async def _revoke(settings: Settings, key_id: str) -> bool:
     from airunner.domain.clock import SystemClock
     from airunner.services.admin import AdminService
 
-    async with _store(settings, must_exist=True) as store:
+    async with _store(settings) as store:
         return await AdminService(store).revoke_key(key_id, SystemClock().now())
 
 
 @asynccontextmanager
-async def _store(settings: Settings, *, must_exist: bool = False) -> AsyncIterator[JobStore]:
+async def _store(settings: Settings, *, must_exist: bool = True) -> AsyncIterator[JobStore]:
     from airunner import telemetry
     from airunner.app import open_store_beside
 

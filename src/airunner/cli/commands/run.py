@@ -13,6 +13,7 @@ from airunner.cli.job_options import PLAIN_JOB, Command, JobOptions
 from airunner.cli.options import ANY_SERVER, AsJson, ConnectionOptions
 from airunner.cli.printing import hint, print_json, say
 from airunner.cli.session import with_clients
+from airunner.cli.standard_input import refuse_piped_input
 
 if TYPE_CHECKING:
     from airunner.cli.screen.event_view import ViewOptions
@@ -34,11 +35,13 @@ def run(
     """Run a command as a job, follow it, and exit as it did: airunner run [REPOSITORY] [options] -- CMD ARGS.
 
     Its standard output comes on standard output and its standard error on standard error, byte by byte when
-    they are no terminals. Ctrl-C only stops following: the job goes on.
+    they are no terminals. It has no standard input, and what is piped in is refused. Ctrl-C only stops
+    following: the job goes on.
     """
     from airunner.cli.screen.event_view import ViewOptions
 
     request = job.request(command, batching.override())
+    refuse_piped_input()
     options = ViewOptions(raw=raw, timestamps=timestamps, as_json=as_json)
     return with_clients(connection, lambda quick_client, client: _run(quick_client, client, request, options))
 

@@ -31,6 +31,10 @@ def server(
     no_auth: Annotated[bool | None, Parameter(help="Serve without API keys; on loopback only.")] = None,
     tls_cert: Annotated[str | None, Parameter(help="PEM certificate chain.")] = None,
     tls_key: Annotated[str | None, Parameter(help="PEM private key of the certificate.")] = None,
+    insecure_plaintext: Annotated[
+        bool | None,
+        Parameter(help="Serve other machines without TLS: whoever is on the way reads keys."),
+    ] = None,
     log_level: Annotated[str | None, Parameter(help="debug, info, warning or error.")] = None,
     log_format: Annotated[str | None, Parameter(help="json, console or auto.")] = None,
 ) -> None:
@@ -46,6 +50,7 @@ def server(
         "no_auth": no_auth,
         "tls.cert_file": tls_cert,
         "tls.key_file": tls_key,
+        "server.insecure_plaintext": insecure_plaintext,
         "log_level": log_level,
         "log_format": log_format,
     }

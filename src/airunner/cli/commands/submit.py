@@ -12,6 +12,7 @@ from airunner.cli.job_options import PLAIN_JOB, Command, JobOptions
 from airunner.cli.options import ANY_SERVER, AsJson, ConnectionOptions
 from airunner.cli.printing import print_json
 from airunner.cli.session import with_client
+from airunner.cli.standard_input import refuse_piped_input
 
 if TYPE_CHECKING:
     from airunner.client import AsyncClient
@@ -28,6 +29,7 @@ def submit(
 ) -> int:
     """Add a job to a queue and print its id: airunner submit [REPOSITORY] [options] -- CMD ARGS."""
     request = job.request(command, batching.override())
+    refuse_piped_input()
     return with_client(connection, lambda client: _submit(client, request, wait=wait, as_json=as_json))
 
 

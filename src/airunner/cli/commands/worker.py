@@ -62,7 +62,11 @@ def worker(
         "log_level": log_level,
         "log_format": log_format,
     }
-    _work(connection.load(flags), once=once)
+    from airunner.config import check_handler_origins
+
+    loaded = connection.load_with_origins(flags)
+    check_handler_origins(loaded)
+    _work(loaded.settings, once=once)
 
 
 async def wait_for_server(client: AsyncClient, queue: str) -> None:

@@ -7,14 +7,13 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from airunner.aws.sqs import MAX_SEND_DELAY_SECONDS
 from airunner.domain import lifecycle
 from airunner.domain.job import Job, JobState
 from airunner.stores.aws.hold import BEYOND_ROW_SECONDS
 from airunner.stores.aws.items import row_from_item
 from airunner.stores.aws.layout import queue_key
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from airunner.stores.aws.wakeups import Messages, ReceivedWake
     from airunner.stores.records import Demand
 
-_log = structlog.get_logger("airunner.aws")
+_log = get_logger("airunner.aws")
 
 # Other replicas have other clocks.
 SKEW_MS: Final = 5_000

@@ -10,8 +10,6 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from airunner.aws import sqs
 from airunner.aws.sqs import SqsEntry
 from airunner.domain.answers import (
@@ -24,6 +22,7 @@ from airunner.domain.answers import (
 from airunner.domain.errors import AirunnerError, FailedPrecondition
 from airunner.domain.job import JobState
 from airunner.stores.aws.wakeups import job_id_of
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from airunner.stores.aws.rows import Rows
     from airunner.stores.aws.wakeups import Messages
 
-_log = structlog.get_logger("airunner.aws")
+_log = get_logger("airunner.aws")
 
 _HIDDEN_SECONDS: Final = 30
 _BUDGET_MS: Final = 10_000

@@ -8,8 +8,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from airunner.aws.paging import Pages
 from airunner.domain.abridging import abridged
 from airunner.domain.answers import JobPage, QueueStats
@@ -19,9 +17,10 @@ from airunner.stores.aws.claim import is_paused
 from airunner.stores.aws.items import number, row_from_item, text
 from airunner.stores.aws.layout import CHECKS_INDEX, LISTING_INDEX, queue_key
 from airunner.stores.pages import count_pages
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from airunner.aws.calls import Aws
     from airunner.domain.job import Job
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from airunner.stores.aws.payloads import Payloads
     from airunner.stores.aws.rows import Rows
 
-_log = structlog.get_logger("airunner.aws")
+_log = get_logger("airunner.aws")
 
 _PAGES_LOOKED_AT: Final = 10
 _LEAST_AT_ONCE: Final = 20
@@ -63,21 +62,22 @@ class Listing:
         self._payloads = payloads
         self._bounds = bounds or ListingBounds()
 
-    async def jobs(self, query: JobQuery) -> JobPage:
-        """Return a page of jobs.
+    async def jobs(self, query: JobQuery, queues: Collection[str] = ()) -> JobPage:
+        """Return a page of jobs; where queues are given, only jobs of these.
 
         The last page is told exactly up to a thousand jobs, beyond that as the one after this, if there is
         one. A page of one state that is rare among many jobs may be short or empty, and go on by its cursor.
         """
-        queues = [query.queue] if query.queue else list(self._layout.queues)
-        if not query.queue:
-            _log.warning("aws.list_all", queues=len(queues))
+        known = [queue for queue in self._layout.queues if not queues or queue in queues]
+        searched = [query.queue] if query.queue else known
+        if len(searched) > 1:
+            _log.warning("aws.list_all", queues=len(searched))
         before = _parse_cursor(query.cursor) if query.cursor else ""
         skip = 0 if query.cursor else (query.page - 1) * query.page_size
         enough = skip + query.page_size + 1
         wanted = enough if query.cursor else max(self._bounds.counted + 1, enough)
         numbered = self._bounds.numbered
-        keys, stopped_at = await self._keys(queues, query.state, before, min(wanted, numbered + 1))
+        keys, stopped_at = await self._keys(searched, query.state, before, min(wanted, numbered + 1))
         if len(keys) > numbered and enough > numbered + 1:
             raise InvalidArgument(f"pages are numbered up to {numbered} jobs; follow next_cursor beyond")
         chosen = keys[skip : skip + query.page_size]
@@ -105,7 +105,7 @@ class Listing:
         # Jobs are spread evenly, so a little more than a fair share of each is mostly enough.
         at_once = self._bounds.looked_at
         if state is None:
-            at_once = min(at_once, limit * 5 // (len(names) * 4) + _LEAST_AT_ONCE)
+            at_once = min(at_once, limit * 5 // (max(1, len(names)) * 4) + _LEAST_AT_ONCE)
         shards = [
             _Shard(self._pages(self._index_query(name, state, before, at_once), _PAGES_LOOKED_AT))
             for name in names

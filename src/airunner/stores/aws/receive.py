@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
-import structlog
-
 from airunner.aws.sqs import MAX_ENTRIES
 from airunner.domain.clock import wait_until
 from airunner.domain.errors import AirunnerError, error_text
@@ -14,6 +12,7 @@ from airunner.domain.retry import RetryPolicy, retry
 from airunner.stores.aws.claim import is_paused
 from airunner.stores.aws.layout import queue_key
 from airunner.stores.waiting import WaitingRoom
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from airunner.stores.aws.wakeups import Messages, ReceivedWake
     from airunner.stores.records import Demand
 
-_log = structlog.get_logger("airunner.aws")
+_log = get_logger("airunner.aws")
 
 _LONG_POLL_SECONDS: Final = 20
 _AFTER_FAILURE: Final = RetryPolicy(first_seconds=1.0, factor=1.0, jitter=0.0)

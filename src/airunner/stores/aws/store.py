@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import structlog
-
 from airunner import telemetry
 from airunner.domain import lifecycle
 from airunner.domain.answers import PayloadLinks
@@ -29,6 +27,7 @@ from airunner.stores.aws.reconcile import Reconciler
 from airunner.stores.aws.rows import CHECK_AFTER_MS, Rows
 from airunner.stores.aws.wakeups import Messages
 from airunner.stores.base import Capabilities
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
         Upkeep,
     )
 
-_log = structlog.get_logger("airunner.aws")
+_log = get_logger("airunner.aws")
 
 _EVENTS_KEPT_MS = 30 * 24 * 3600 * 1000
 
@@ -229,11 +228,11 @@ class AwsStore:
             result_url=await self._payloads.link(text_at(item, "result_place"), seconds),
         )
 
-    async def list_jobs(self, query: JobQuery) -> JobPage:
+    async def list_jobs(self, query: JobQuery, *, queues: Collection[str] = ()) -> JobPage:
         """Return jobs, newest first."""
         if query.queue:
             self._messages.check_queue(query.queue)
-        return await self._listing.jobs(query)
+        return await self._listing.jobs(query, queues)
 
     async def list_queues(self) -> Sequence[QueueStats]:
         """Return the queues that were used, by name."""

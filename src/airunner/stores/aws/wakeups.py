@@ -8,13 +8,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from airunner import telemetry
 from airunner.aws import sqs
 from airunner.aws.sqs import SqsEntry
 from airunner.domain.errors import AirunnerError, InvalidArgument
 from airunner.domain.limits import MAX_VISIBILITY_SECONDS
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from airunner.domain.background import BackgroundTasks
     from airunner.stores.aws.layout import Layout
 
-_log = structlog.get_logger("airunner.aws")
+_log = get_logger("airunner.aws")
 
 # What was received and lost on its way to us comes back after this; a claim prolongs it.
 _RECEIVED_SECONDS: Final = 30

@@ -9,14 +9,13 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-import structlog
-
 from airunner.codec.jobs import encode_result
 from airunner.domain import lifecycle
 from airunner.domain.errors import AirunnerError, JobNotFound
 from airunner.domain.job import JobResult, JobState, Outcome
 from airunner.domain.splitting import split_by_count
 from airunner.stores.sqlite import rows
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from airunner.stores.records import Completion, Demand
     from airunner.stores.sqlite.writer import Transaction
 
-_log = structlog.get_logger("airunner.store")
+_log = get_logger("airunner.store")
 
 # How many rows one statement saves. Shorter lists are filled up: SQLite keeps few statements ready.
 _STATEMENT_SIZES = (1, 10, 100)

@@ -16,6 +16,7 @@ from airunner.stores.sqlite import rows
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Collection, Sequence
 
 # From the greatest first sequence that is not beyond the position on: its batch may contain the next event.
 _EVENTS_AFTER = f"""
@@ -56,9 +57,9 @@ def get_job(connection: sqlite3.Connection, job_id: str) -> Job:
     return rows.job_from_row(row)
 
 
-def list_jobs(connection: sqlite3.Connection, query: JobQuery) -> JobPage:
-    """Return jobs, newest first."""
-    where, values = _conditions(query)
+def list_jobs(connection: sqlite3.Connection, query: JobQuery, queues: Collection[str] = ()) -> JobPage:
+    """Return jobs, newest first; where queues are given, only jobs of these."""
+    where, values = _conditions(query, [query.queue] if query.queue else sorted(queues))
     below, offset = "", (query.page - 1) * query.page_size
     bounds: list[object] = []
     if query.cursor:
@@ -115,13 +116,15 @@ def list_keys(connection: sqlite3.Connection) -> list[ApiKey]:
     return [rows.key_from_row(row) for row in found]
 
 
-def _conditions(query: JobQuery) -> tuple[str, list[object]]:
-    wanted: list[tuple[str, object]] = []
-    if query.queue:
-        wanted.append(("queue = ?", query.queue))
+def _conditions(query: JobQuery, queues: Sequence[str]) -> tuple[str, list[object]]:
+    wanted: list[tuple[str, Sequence[object]]] = []
+    if len(queues) == 1:
+        wanted.append(("queue = ?", queues))
+    elif queues:
+        wanted.append((f"queue IN ({', '.join('?' * len(queues))})", queues))
     if query.state is not None:
-        wanted.append(("state = ?", int(query.state)))
-    return " AND ".join(text for text, _ in wanted) or "1", [value for _, value in wanted]
+        wanted.append(("state = ?", [int(query.state)]))
+    return " AND ".join(text for text, _ in wanted) or "1", [one for _, values in wanted for one in values]
 
 
 def _stats(connection: sqlite3.Connection, queue: str, *, paused: bool) -> QueueStats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +38,7 @@ class SqliteConnection(sqlite3.Connection):
 def connect(path: Path, *, read_only: bool = False) -> SqliteConnection:
     """Open the file for one thread. A writer's commits are on disk when they return."""
     connection = sqlite3.connect(
-        f"file:{path}?mode={'ro' if read_only else 'rwc'}",
+        f"file:{quote(str(path))}?mode={'ro' if read_only else 'rwc'}",
         uri=True,
         isolation_level=None,
         timeout=BUSY_SECONDS,

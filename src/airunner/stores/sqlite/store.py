@@ -9,11 +9,9 @@ import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
-
-import structlog
 
 from airunner import telemetry
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, Overloaded, Unavailable
@@ -22,6 +20,7 @@ from airunner.stores.sqlite import bulk, operations, queries, rows
 from airunner.stores.sqlite.migrations import is_current, migrate
 from airunner.stores.sqlite.schema import connect
 from airunner.stores.sqlite.writer import GroupCommitWriter, Transaction
+from airunner.telemetry.logs import get_logger
 from airunner.telemetry.refusals import CallRefusal, RefusalLog
 
 if TYPE_CHECKING:
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DATABASE = "airunner.db"
+TOKEN_KEY = "token.key"  # noqa: S105  the name of a file
 _LOCK = "airunner.lock"
 _READERS = 3
 READ_SECONDS = 10
@@ -59,7 +59,7 @@ _UNWELL_SECONDS = 30.0
 _RETRY_SECONDS = 1.0
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
-_log = structlog.get_logger("airunner.store")
+_log = get_logger("airunner.store")
 
 
 class SqliteStore:
@@ -105,7 +105,7 @@ class SqliteStore:
         """Take ownership of the file, bring it up to date, and start the threads."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._owner:
-            self._lock = _take_lock(self._directory / _LOCK)
+            self._lock = lock_folder(self._directory)
         try:
             _prepare(self._directory, owner=self._owner)
             connection = _connect(self._directory / DATABASE)
@@ -198,9 +198,9 @@ class SqliteStore:
         """Return a job."""
         return await self._read(lambda connection: queries.get_job(connection, job_id))
 
-    async def list_jobs(self, query: JobQuery) -> JobPage:
+    async def list_jobs(self, query: JobQuery, *, queues: Collection[str] = ()) -> JobPage:
         """Return jobs, newest first."""
-        return await self._read(lambda connection: queries.list_jobs(connection, query))
+        return await self._read(lambda connection: queries.list_jobs(connection, query, queues))
 
     async def list_queues(self) -> Sequence[QueueStats]:
         """Return the queues that were used, by name."""
@@ -313,16 +313,9 @@ class SqliteStore:
             self._writer.wake()
 
 
-def back_up(directory: Path, target: Path) -> None:
-    """Copy the database into a new file while a server may be writing to it."""
-    source = directory / DATABASE
-    if not source.exists():
-        raise FailedPrecondition(f"there is no database in {directory}")
-    if target.exists():
-        raise FailedPrecondition(f"{target} exists already")
-    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    with closing(connect(source, read_only=True)) as connection, closing(sqlite3.connect(target)) as copy:
-        connection.backup(copy)
+def lock_folder(directory: Path) -> IO[bytes]:
+    """Return the lock of a folder, which a server holds as long as it runs; closing it lets the folder go."""
+    return _take_lock(directory / _LOCK)
 
 
 def _take_lock(path: Path) -> IO[bytes]:
@@ -354,7 +347,7 @@ def _prepare(directory: Path, *, owner: bool) -> None:
 @contextmanager
 def _lock_for_a_moment(directory: Path) -> Iterator[None]:
     try:
-        lock = _take_lock(directory / _LOCK)
+        lock = lock_folder(directory)
     except FailedPrecondition:
         raise FailedPrecondition(
             f"the database in {directory} is of another version, and its server is running: "

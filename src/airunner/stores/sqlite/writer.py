@@ -19,10 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-import structlog
-
 from airunner.domain.errors import AirunnerError, InternalError, Unavailable
 from airunner.stores.waiting import WaitingRoom
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     import asyncio
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MAX_GROUP = 256
-_log = structlog.get_logger("airunner.store")
+_log = get_logger("airunner.store")
 
 
 class Served(Protocol):

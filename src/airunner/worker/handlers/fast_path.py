@@ -10,14 +10,13 @@ import threading
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import structlog
-
 from airunner import telemetry
 from airunner.domain.event import Event, ProcessEnd, ProcessStart
 from airunner.domain.job import JobResult, Outcome
 from airunner.handlers.calls import HandlerCall, HandlerCalls
 from airunner.handlers.context import Context
 from airunner.handlers.loop_callbacks import LoopCallbacks
+from airunner.telemetry.logs import get_logger
 from airunner.worker.attempt import JobOutcome, log_end, log_start
 from airunner.worker.handlers.output import JobOutput
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from airunner.queues.task_runner import TaskRunner
     from airunner.worker.attempt import Attempt, AttemptCall
 
-_log = structlog.get_logger("airunner.worker")
+_log = get_logger("airunner.worker")
 
 _Summary: TypeAlias = tuple[int, str, str]
 """When an attempt started, on which worker, and its result as JSON: small jobs mostly have it in common."""

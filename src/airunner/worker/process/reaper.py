@@ -14,12 +14,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import structlog
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_log = structlog.get_logger("airunner.worker")
+_log = get_logger("airunner.worker")
 
 MARK_VARIABLE: Final = "AIRUNNER_WORKER_MARK"
 _PROGRAM: Final = Path(__file__).with_name("reap.py")

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-import structlog
-
 from airunner import telemetry
 from airunner.domain.event import OutputBatch
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from airunner.domain.batching import Flush
     from airunner.domain.execution import BatchingConfig
     from airunner.domain.job import Job
 
-_log = structlog.get_logger("airunner.worker")
+_log = get_logger("airunner.worker")
 
 
 class BatchMetrics:

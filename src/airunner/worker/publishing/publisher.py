@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from airunner import telemetry
 from airunner.domain.background import WakeUp
 from airunner.domain.batching import Batcher
@@ -21,6 +19,7 @@ from airunner.domain.errors import (
 )
 from airunner.domain.event import Gap, StreamType
 from airunner.domain.retry import RetryPolicy
+from airunner.telemetry.logs import get_logger
 from airunner.worker.publishing.batch_metrics import BatchMetrics
 from airunner.worker.publishing.unpublished import MEMORY_BYTES, UnpublishedEvents, gap_event
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from airunner.worker.attempt import Attempt
     from airunner.worker.publishing.spool import Spool
 
-_log = structlog.get_logger("airunner.worker")
+_log = get_logger("airunner.worker")
 
 CALL_BYTES: Final = 1024 * 1024
 """The maximum that one call carries, but for a single event that is larger."""

@@ -8,19 +8,20 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from airunner.codec.events import decode_event
+from airunner.telemetry.logs import get_logger
 from airunner.worker.publishing.spool_records import read_records, record_of
 from airunner.worker.publishing.unpublished import gap_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import structlog
+
     from airunner.domain.event import Event
     from airunner.worker.publishing.spool_folder import SpoolFolder
 
-_log = structlog.get_logger("airunner.worker")
+_log = get_logger("airunner.worker")
 
 SPOOL_MAX_BYTES: Final = 1024 * 1024 * 1024
 

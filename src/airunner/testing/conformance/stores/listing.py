@@ -37,6 +37,24 @@ class ListingConformance:
         assert ids(await api.jobs.list_jobs(JobQuery(queue="one"))) == one[::-1]
         assert ids(await api.jobs.list_jobs(JobQuery(queue="none"))) == []
 
+    async def test_only_of_some_queues(self, api: Api) -> None:
+        """What a caller sees that is bound to queues."""
+        one, two = await api.enqueue_many(2, queue="one"), await api.enqueue_many(2, queue="two")
+        await api.enqueue_many(1, queue="other")
+        store = api.services.store
+        for queues, expected in (
+            ({"one", "two"}, two[::-1] + one[::-1]),
+            ({"two"}, two[::-1]),
+            ({"two", "nobody-uses-it"}, two[::-1]),
+            ({"nobody-uses-it"}, []),
+        ):
+            page = await store.list_jobs(JobQuery(page_size=3), queues=queues)
+            rest = await store.list_jobs(JobQuery(cursor=page.next_cursor), queues=queues)
+            assert ids(page) + (ids(rest) if page.next_cursor else []) == expected
+            assert page.last_page == max(1, -(-len(expected) // 3))
+            scheduled = JobQuery(state=JobState.SCHEDULED)
+            assert ids(await store.list_jobs(scheduled, queues=queues)) == expected
+
     async def test_by_state(self, api: Api) -> None:
         added = await api.enqueue_many(5)
         completed, failed, _ = await api.dequeue(max_jobs=3)

@@ -1,0 +1,43 @@
+"""What a file that merely lies in the current folder may not decide: who gets a key, and which code is run.
+
+Whoever changes into a folder of somebody else has not read its `.env` and `airunner.yaml`. A file that is
+named with `--config` counts as read. AIRUNNER_TRUST_FOLDER=1 vouches for both, but not in `.env` itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from airunner.config.errors import ConfigError
+from airunner.config.loading import TRUST_VARIABLE, Loaded
+
+_KEY: Final = "client.api_key"
+_ADDRESSES: Final = ("client.server", "client.events_server")
+_HANDLERS: Final = "worker.handlers"
+
+
+def check_key_destination(loaded: Loaded) -> None:
+    """Refuse to send a key to an address that a file of the current folder names, unless both are its own."""
+    if loaded.settings.client.api_key is None or _KEY in loaded.from_folder:
+        return
+    problems = [
+        f"{path} is from this folder ({loaded.origins[path]}), and {_KEY} is not ({loaded.origins[_KEY]}): "
+        f"your key is not sent to an address that a folder names. {_remedy('--server')}"
+        for path in _ADDRESSES
+        if path in loaded.from_folder
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def check_handler_origins(loaded: Loaded) -> None:
+    """Refuse to run code that only a file of the current folder asks for."""
+    if _HANDLERS in loaded.from_folder:
+        raise ConfigError([
+            f"{_HANDLERS} is from this folder ({loaded.origins[_HANDLERS]}): code that a folder names is not "
+            f"run. {_remedy('--handlers')}"
+        ])  # fmt: skip
+
+
+def _remedy(flag: str) -> str:
+    return f"Say it with {flag}, name the file with --config, or trust the folder with {TRUST_VARIABLE}=1"
