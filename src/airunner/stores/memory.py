@@ -13,6 +13,7 @@ from airunner.domain.answers import Enqueued, JobPage, QueueStats
 from airunner.domain.errors import AirunnerError, AlreadyExists, JobNotFound, ResourceExhausted
 from airunner.domain.job import Job, JobState
 from airunner.domain.requests import JobQuery
+from airunner.domain.splitting import take_by_size
 from airunner.stores.base import Capabilities
 from airunner.stores.pages import cut_page
 from airunner.stores.records import (
@@ -26,6 +27,7 @@ from airunner.stores.records import (
     Release,
     Retention,
     Upkeep,
+    claim_size,
     fill_page,
 )
 from airunner.stores.waiting import WaitingRoom
@@ -53,6 +55,7 @@ class MemoryStore:
         self._jobs: dict[str, Job] = {}
         # The number of each, which rises with every enqueue and is never used again.
         self._numbers: dict[str, int] = {}
+        self._params_bytes: dict[str, int] = {}
         self._next_number = itertools.count(1)
         self._fingerprints: dict[tuple[str, str], tuple[bytes, str]] = {}
         # Of each queue, the jobs that are not at their end.
@@ -253,6 +256,7 @@ class MemoryStore:
             retried_from=new.retried_from,
         )
         self._numbers[new.job_id] = next(self._next_number)
+        self._params_bytes[new.job_id] = len(new.params_bytes)
         return Enqueued(job_id=new.job_id, created_at=new.created_at, state=JobState.SCHEDULED)
 
     def _complete(self, completion: Completion, now: int) -> Lifecycle | AirunnerError:
@@ -271,7 +275,8 @@ class MemoryStore:
         for queue in demand.queues:
             found = self._claimable(queue, demand.max_jobs, now)
             if found:
-                return [self._begin(job, demand, now) for job in found]
+                fitting = take_by_size(found, self._claim_size, demand.max_bytes)
+                return [self._begin(job, demand, now) for job in fitting]
         return []
 
     def _claimable(self, queue: str, max_jobs: int, now: int) -> list[Job]:
@@ -285,6 +290,9 @@ class MemoryStore:
                 if len(found) == max_jobs:
                     break
         return found
+
+    def _claim_size(self, job: Job) -> int:
+        return claim_size(self._params_bytes[job.job_id], job.life.last_error)
 
     def _begin(self, job: Job, demand: Demand, now: int) -> Job:
         life = lifecycle.claim(
@@ -338,7 +346,7 @@ class MemoryStore:
     def _purge_jobs(self, before: int) -> int:
         old = [job for job in self._jobs.values() if job.state.terminal and job.life.finished_at <= before]
         for job in old:
-            del self._jobs[job.job_id], self._numbers[job.job_id]
+            del self._jobs[job.job_id], self._numbers[job.job_id], self._params_bytes[job.job_id]
             del self._fingerprints[job.principal, job.request_id]
             self._events.pop(job.job_id, None)
         return len(old)

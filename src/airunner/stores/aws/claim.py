@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
@@ -12,9 +12,12 @@ import structlog
 from airunner.aws.sqs import MAX_SEND_DELAY_SECONDS
 from airunner.domain import lifecycle
 from airunner.domain.job import Job, JobState
+from airunner.domain.splitting import take_by_size
 from airunner.stores.aws.hold import BEYOND_ROW_SECONDS
 from airunner.stores.aws.items import row_from_item
 from airunner.stores.aws.layout import queue_key
+from airunner.stores.aws.payloads import params_size
+from airunner.stores.records import claim_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,6 +61,15 @@ def judge(life: Lifecycle, now: int) -> MessageAction:
     return MessageAction.LATER if life.due_at - now <= MAX_SEND_DELAY_SECONDS * 1000 else MessageAction.DELETE
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedJobs:
+    """What messages came to: nothing if the queue is paused. `room` is what the answer may still have."""
+
+    jobs: Sequence[Job] = ()
+    room: int = 0
+    paused: bool = False
+
+
 class Claimer:
     """Turns messages into claimed jobs; the row decides, and is asked consistently."""
 
@@ -68,9 +80,9 @@ class Claimer:
         self._clock = clock
 
     async def claim(
-        self, queue: str, received: Sequence[ReceivedWake], demand: Demand
-    ) -> tuple[bool, list[Job]]:
-        """Claim what the messages name; return whether the queue is paused, and the jobs: none if it is.
+        self, queue: str, received: Sequence[ReceivedWake], demand: Demand, room: int
+    ) -> ClaimedJobs:
+        """Claim what the messages name, as far as there is room; the others are shown again.
 
         A message whose row is missing is left alone: if it stays so, the queue's redrive puts it aside.
         """
@@ -79,18 +91,29 @@ class Claimer:
         items = await self._rows.read_many([*named, queue_key(queue)])
         if is_paused(items.get(queue_key(queue))):
             await self._messages.show_again(queue, [message.receipt for message in received])
-            return True, []
+            return ClaimedJobs(paused=True)
         spare = [message.receipt for message in received if named.get(message.job_id, message) is not message]
         self._messages.delete_later(queue, spare)
-        claims = [
-            self._claim_one(row_from_item(items[job_id]), message, demand)
-            for job_id, message in named.items()
-            if job_id in items
+        found = [
+            (row_from_item(items[job_id]), message) for job_id, message in named.items() if job_id in items
         ]
+        least = 1 if room == demand.max_bytes else 0
+        fitting = take_by_size(found, lambda entry: self._size(entry[0]), room, at_least=least)
+        beyond = found[len(fitting) :]
+        if beyond:
+            await self._messages.show_again(queue, [message.receipt for _, message in beyond])
+        claims = [self._claim_one(row, message, demand) for row, message in fitting]
         jobs = _claimed(await asyncio.gather(*claims, return_exceptions=True))
         receipts = [job.receipt for job in jobs]
         self._messages.extend_later(queue, receipts, demand.visibility_seconds + BEYOND_ROW_SECONDS)
-        return False, jobs
+        left = 0 if beyond else room - sum(self._size(row) for row, _ in fitting)
+        return ClaimedJobs(jobs=jobs, room=left)
+
+    def _size(self, row: Row) -> int:
+        """Return what a job adds to the answer: nothing if it is not to be claimed."""
+        if judge(row.life, self._clock.now()) is not MessageAction.CLAIM:
+            return 0
+        return claim_size(params_size(row), row.life.last_error)
 
     async def _claim_one(self, row: Row, message: ReceivedWake, demand: Demand) -> Job | None:
         while True:

@@ -11,7 +11,8 @@ from airunner.aws.calls import Refused
 from airunner.codec.jobs import decode_params, decode_result, encode_result
 from airunner.domain.errors import AirunnerError, InvalidArgument, JobNotFound
 from airunner.domain.job import Job
-from airunner.stores.aws.items import blob, blob_at, text, text_at
+from airunner.domain.limits import MAX_PARAMS_BYTES
+from airunner.stores.aws.items import blob, blob_at, number, number_at, text, text_at
 
 if TYPE_CHECKING:
     from airunner.aws.calls import Aws
@@ -44,10 +45,11 @@ class Payloads:
         """
         if len(encoded) <= _IN_ROW_BYTES:
             return {"job_params": blob(encoded)}, None
+        size = {"params_bytes": number(len(encoded))}
         if goes_beside(encoded):
             key = text(f"params#{job_id}")
-            return {"params_place": key}, {"job_id": key, "payload": blob(encoded)}
-        return {"params_place": await self._put_object(f"jobs/{job_id}/params", encoded)}, None
+            return {"params_place": key, **size}, {"job_id": key, "payload": blob(encoded)}
+        return {"params_place": await self._put_object(f"jobs/{job_id}/params", encoded), **size}, None
 
     async def keep_result(self, job_id: str, attempt: int, result: JobResult) -> Item:
         """Return the attributes of a row with this result, which is written if it goes elsewhere."""
@@ -149,6 +151,13 @@ class Payloads:
         if "Item" not in answer:
             raise JobNotFound
         return blob_at(answer["Item"], "payload")
+
+
+def params_size(row: Row) -> int:
+    """Return how many bytes the parameters of a job have; at most, where nobody noted it."""
+    if not row.params_place:
+        return len(blob_at(row.item, "job_params"))
+    return number_at(row.item, "params_bytes") or MAX_PARAMS_BYTES
 
 
 def goes_beside(encoded: bytes) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from airunner.domain import lifecycle
 from airunner.domain.answers import Enqueued
 from airunner.domain.errors import AirunnerError, AlreadyExists, InternalError, JobNotFound, ResourceExhausted
 from airunner.domain.job import Job, JobState
+from airunner.domain.splitting import take_by_size
 from airunner.stores.records import Upkeep
 from airunner.stores.sqlite import rows
 from airunner.stores.sqlite.bulk import begin, insert_events
@@ -201,27 +203,29 @@ def _paused(connection: sqlite3.Connection, queue: str) -> bool:
 
 def _claim_in(tx: Transaction, queue: str, demand: Demand, now: int) -> list[Job]:
     """Claim jobs of one queue; rows that cannot be read are ended, and the next ones taken."""
-    while found := _claimable(tx, queue, demand.max_jobs, now):
+    while found := _claimable(tx, queue, demand, now):
         tx.waking_queues.add(queue)
-        if len(found) == demand.max_jobs:
-            # There may be more, and what fell due just now has no timer any more.
-            tx.ready_queues.add(queue)
+        # There may be more than was asked for, and what fell due just now has no timer any more.
+        tx.ready_queues.add(queue)
         if jobs := begin(tx, found, demand, now):
             return jobs
     return []
 
 
-def _claimable(tx: Transaction, queue: str, max_jobs: int, now: int) -> list[rows.Row]:
+def _claimable(tx: Transaction, queue: str, demand: Demand, now: int) -> list[rows.Row]:
     # What has fallen due or lapsed joins the ready ones first: one index then gives the order of enqueueing.
     tx.connection.execute(
         "UPDATE jobs SET ready = 1, wake_at = NULL WHERE id IN "
         "(SELECT id FROM jobs WHERE queue = ? AND wake_at <= ? LIMIT ?)",
         (queue, now, _PROMOTED_AT_ONCE),
     )
-    return tx.connection.execute(
+    found = tx.connection.execute(
         f"SELECT {rows.JOB}, jobs.id FROM jobs WHERE queue = ? AND ready = 1 ORDER BY id LIMIT ?",
-        (queue, max_jobs),
-    ).fetchall()
+        (queue, demand.max_jobs),
+    )
+    # Row by row: all of them may be more than there is memory for.
+    with closing(found):
+        return take_by_size(found, rows.row_claim_size, demand.max_bytes)
 
 
 def _end_expired(tx: Transaction, now: int) -> list[str]:
@@ -278,11 +282,4 @@ def _delete_events(tx: Transaction, row_ids: Sequence[int]) -> int:
 
 def _within_bytes(found: Iterable[tuple[int, int]]) -> list[int]:
     """Return the ids of rows of ids and sizes, as many as one step may delete, and one at least."""
-    row_ids: list[int] = []
-    room = _PURGED_BYTES_AT_ONCE
-    for row_id, size in found:
-        if row_ids and size > room:
-            break
-        row_ids.append(row_id)
-        room -= size
-    return row_ids
+    return [row_id for row_id, _ in take_by_size(found, lambda row: row[1], _PURGED_BYTES_AT_ONCE)]

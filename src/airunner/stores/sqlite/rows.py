@@ -11,7 +11,7 @@ from airunner.domain.event import EncodedEvent, EventType
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome
 from airunner.domain.lifecycle import Lifecycle
-from airunner.stores.records import ApiKey
+from airunner.stores.records import ApiKey, claim_size
 from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
 
 if TYPE_CHECKING:
@@ -205,6 +205,12 @@ def job_from_row(row: Row, life: Lifecycle | None = None) -> Job:
         return _job(row, life, decode_params(row[_PARAMS]))
     readable = (*row[: _PARAMS - 1], encode_execution(ExecutionConfig()), *row[_PARAMS:])
     return replace(_job(readable, life, JobParams()), abridged=True)
+
+
+def row_claim_size(row: Row) -> int:
+    """Return what the job of a row that begins with JOB has in an answer, see `claim_size`."""
+    params = row[_PARAMS]
+    return claim_size(len(params) if isinstance(params, bytes) else 0, row[12])
 
 
 def is_readable(row: Row) -> bool:
