@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     )
 
 
+READ_SECONDS = 10
+"""What a read may take, by whatever it has to wait for: longer than any that is well asked."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """Where stores may differ."""
@@ -145,7 +149,7 @@ class JobStore(KeyStore, Protocol):
         """Return a job, or raise JobNotFound."""
 
     async def list_jobs(self, query: JobQuery) -> JobPage:
-        """Return jobs, newest first."""
+        """Return jobs, newest first; see `stores.pages` for what is counted and numbered."""
 
     async def list_queues(self) -> Sequence[QueueStats]:
         """Return the queues that were used, by name."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import bisect
 import itertools
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from airunner.domain.job import Job, JobState
 from airunner.domain.requests import JobQuery
 from airunner.domain.splitting import take_by_size
 from airunner.stores.base import Capabilities
-from airunner.stores.pages import cut_page
+from airunner.stores.pages import PageBounds, cut_page, keys_wanted, make_cursor, parse_cursor
 from airunner.stores.records import (
     ApiKey,
     AttemptKey,
@@ -49,8 +50,9 @@ class MemoryStore:
     shared = None
     changes = None
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, list_bounds: PageBounds | None = None) -> None:
         self._clock = clock
+        self._list_bounds = list_bounds or PageBounds()
         # In the order of their enqueueing, which is also that of their delivery.
         self._jobs: dict[str, Job] = {}
         # The number of each, which rises with every enqueue and is never used again.
@@ -152,12 +154,21 @@ class MemoryStore:
 
     async def list_jobs(self, query: JobQuery) -> JobPage:
         """Return jobs, newest first."""
-        matching = [
-            (self._numbers[job.job_id], job)
-            for job in self._jobs.values()
-            if query.queue in ("", job.queue) and query.state in (None, job.state)
-        ]
-        return cut_page(matching[::-1], query)
+        before = parse_cursor(query.cursor) if query.cursor else sys.maxsize
+        matching = (
+            job_id
+            for job_id, job in reversed(self._jobs.items())
+            if query.queue in ("", job.queue)
+            and query.state in (None, job.state)
+            and self._numbers[job_id] < before
+        )
+        found = list(itertools.islice(matching, keys_wanted(query, self._list_bounds)))
+        page = cut_page(found, query, self._list_bounds)
+        return JobPage(
+            jobs=[self._jobs[job_id] for job_id in page.keys],
+            last_page=page.last_page,
+            next_cursor=make_cursor(self._numbers[page.keys[-1]]) if page.is_followed else "",
+        )
 
     async def list_queues(self) -> Sequence[QueueStats]:
         """Return the queues that were used, by name."""

@@ -18,7 +18,7 @@ from airunner.domain.job import JobState
 from airunner.stores.aws.claim import is_paused
 from airunner.stores.aws.items import number, row_from_item, text
 from airunner.stores.aws.layout import CHECKS_INDEX, LISTING_INDEX, queue_key
-from airunner.stores.pages import count_pages
+from airunner.stores.pages import PageBounds, cut_page, keys_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,13 +40,9 @@ _CURSOR: Final = re.compile(r"k(\d{13}-[0-9a-f]{6}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListingBounds:
+class ListingBounds(PageBounds):
     """How much a list looks at."""
 
-    counted: int = 1_000
-    """Pages are counted up to so many jobs; what lies beyond is only known to be more."""
-    numbered: int = 10_000
-    """Pages have numbers up to so many jobs; cursors lead further."""
     looked_at: int = 1_000
     """How many jobs of a shard a query looks at, those of other states included; ten queries are the most."""
 
@@ -66,25 +62,19 @@ class Listing:
     async def jobs(self, query: JobQuery) -> JobPage:
         """Return a page of jobs.
 
-        The last page is told exactly up to a thousand jobs, beyond that as the one after this, if there is
-        one. A page of one state that is rare among many jobs may be short or empty, and go on by its cursor.
+        One of a state that is rare among many jobs may be short or empty, and go on by its cursor.
         """
         queues = [query.queue] if query.queue else list(self._layout.queues)
         if not query.queue:
             _log.warning("aws.list_all", queues=len(queues))
         before = _parse_cursor(query.cursor) if query.cursor else ""
-        skip = 0 if query.cursor else (query.page - 1) * query.page_size
-        enough = skip + query.page_size + 1
-        wanted = enough if query.cursor else max(self._bounds.counted + 1, enough)
-        numbered = self._bounds.numbered
-        keys, stopped_at = await self._keys(queues, query.state, before, min(wanted, numbered + 1))
-        if len(keys) > numbered and enough > numbered + 1:
-            raise InvalidArgument(f"pages are numbered up to {numbered} jobs; follow next_cursor beyond")
-        chosen = keys[skip : skip + query.page_size]
+        wanted = keys_wanted(query, self._bounds)
+        keys, stopped_at = await self._keys(queues, query.state, before, wanted)
+        page = cut_page(keys, query, self._bounds, given_up=bool(stopped_at))
         return JobPage(
-            jobs=await self._fetch(chosen, query.state),
-            last_page=self._last_page(len(keys), query, stopped_at),
-            next_cursor=_next_cursor(chosen, keys[skip + len(chosen) :], stopped_at),
+            jobs=await self._fetch(page.keys, query.state),
+            last_page=page.last_page,
+            next_cursor=_make_cursor(page.keys[-1] if page.is_followed else stopped_at),
         )
 
     async def queues(self) -> list[QueueStats]:
@@ -164,13 +154,6 @@ class Listing:
             # It is being purged: its payloads go before its row.
             return None
 
-    def _last_page(self, known: int, query: JobQuery, stopped_at: str) -> int:
-        if stopped_at:
-            return query.page + 1
-        if query.cursor or known > self._bounds.counted:
-            return query.page + 1 if known > query.page * query.page_size else query.page
-        return count_pages(known, query.page_size)
-
     async def _stats(self, queue: str, item: Item) -> QueueStats:
         jobs = await self._open_jobs(queue)
         scheduled = [job_id for job_id, state in jobs if state is JobState.SCHEDULED]
@@ -231,10 +214,9 @@ class _Descending:
         return self.key > other.key
 
 
-def _next_cursor(chosen: Sequence[str], more: Sequence[str], stopped_at: str) -> str:
-    if more:
-        return f"k{chosen[-1]}"
-    return f"k{stopped_at}" if stopped_at else ""
+def _make_cursor(key: str) -> str:
+    """Return the cursor that continues after an order key; empty for none."""
+    return f"k{key}" if key else ""
 
 
 def _parse_cursor(cursor: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from airunner.domain.abridging import abridged
@@ -10,12 +10,13 @@ from airunner.domain.answers import JobPage, QueueStats
 from airunner.domain.errors import JobNotFound
 from airunner.domain.job import Job, JobState
 from airunner.domain.requests import JobQuery
-from airunner.stores.pages import count_pages, make_cursor, parse_cursor
+from airunner.stores.pages import PageBounds, cut_page, keys_wanted, make_cursor, parse_cursor
 from airunner.stores.records import ApiKey, EventPage, EventQuery, fill_page
 from airunner.stores.sqlite import rows
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Iterator
 
 # From the greatest first sequence that is not beyond the position on: its batch may contain the next event.
 _EVENTS_AFTER = f"""
@@ -56,25 +57,21 @@ def get_job(connection: sqlite3.Connection, job_id: str) -> Job:
     return rows.job_from_row(row)
 
 
-def list_jobs(connection: sqlite3.Connection, query: JobQuery) -> JobPage:
+def list_jobs(connection: sqlite3.Connection, query: JobQuery, bounds: PageBounds) -> JobPage:
     """Return jobs, newest first."""
     where, values = _conditions(query)
-    below, offset = "", (query.page - 1) * query.page_size
-    bounds: list[object] = []
-    if query.cursor:
-        below, offset, bounds = " AND id < ?", 0, [parse_cursor(query.cursor)]
-    asked = connection.execute(
-        f"SELECT {rows.JOB}, jobs.id FROM jobs WHERE {where}{below} ORDER BY id DESC LIMIT ? OFFSET ?",
-        (*values, *bounds, query.page_size + 1, offset),
-    )
-    # One by one: all of them whole may be more than there is memory for.
-    found = [(abridged(rows.job_from_row(row[:-1])), row[-1]) for row in asked]
-    total = connection.execute(f"SELECT count(*) FROM jobs WHERE {where}", values).fetchone()[0]
-    page = found[: query.page_size]
+    with _snapshot(connection):
+        found = connection.execute(
+            f"SELECT id FROM jobs WHERE {where} ORDER BY id DESC LIMIT ?",
+            (*values, keys_wanted(query, bounds)),
+        ).fetchall()
+        page = cut_page([row_id for (row_id,) in found], query, bounds)
+        # One by one: all of them whole may be more than there is memory for.
+        jobs = [abridged(_job_of(connection, row_id)) for row_id in page.keys]
     return JobPage(
-        jobs=[job for job, _ in page],
-        last_page=count_pages(total, query.page_size),
-        next_cursor=make_cursor(page[-1][-1]) if len(found) > len(page) else "",
+        jobs=jobs,
+        last_page=page.last_page,
+        next_cursor=make_cursor(page.keys[-1]) if page.is_followed else "",
     )
 
 
@@ -115,12 +112,30 @@ def list_keys(connection: sqlite3.Connection) -> list[ApiKey]:
     return [rows.key_from_row(row) for row in found]
 
 
+@contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let all statements of a block see the same."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _job_of(connection: sqlite3.Connection, row_id: int) -> Job:
+    row = connection.execute(f"SELECT {rows.JOB} FROM jobs WHERE id = ?", (row_id,)).fetchone()
+    return rows.job_from_row(row)
+
+
 def _conditions(query: JobQuery) -> tuple[str, list[object]]:
     wanted: list[tuple[str, object]] = []
     if query.queue:
         wanted.append(("queue = ?", query.queue))
     if query.state is not None:
         wanted.append(("state = ?", int(query.state)))
+    if query.cursor:
+        wanted.append(("id < ?", parse_cursor(query.cursor)))
     return " AND ".join(text for text, _ in wanted) or "1", [value for _, value in wanted]
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airunner.domain.answers import JobPage, QueueStats
-from airunner.domain.errors import FailedPrecondition, InvalidArgument, NotFound
+from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArgument, NotFound
 from airunner.domain.job import JobParams, JobState
 from airunner.domain.requests import JobQuery
+from airunner.stores.pages import PageBounds
 from airunner.testing.factories import make_failure, make_request, make_success
 
 if TYPE_CHECKING:
@@ -147,6 +148,52 @@ class ListingConformance:
             query = JobQuery(
                 queue=query.queue, state=query.state, page_size=query.page_size, cursor=page.next_cursor
             )
+
+
+class BoundedListingConformance:
+    """Lists of more jobs than are counted and numbered; the store under test is made with `list_bounds`."""
+
+    @pytest.fixture
+    def list_bounds(self) -> PageBounds:
+        return PageBounds(counted=10, numbered=20)
+
+    async def test_pages_are_counted_up_to_a_number_of_jobs(self, api: Api) -> None:
+        await self.enqueue(api, 10)
+        assert (await self.listed(api, page=1, page_size=3)).last_page == 4
+
+    async def test_beyond_it_there_is_only_a_next_page(self, api: Api) -> None:
+        newest = (await self.enqueue(api, 11))[::-1]
+        pages = [await self.listed(api, page=page, page_size=3) for page in range(1, 6)]
+        assert [ids(page) for page in pages] == [newest[:3], newest[3:6], newest[6:9], newest[9:], []]
+        assert [page.last_page for page in pages] == [2, 3, 4, 4, 5]
+        assert [bool(page.next_cursor) for page in pages] == [True, True, True, False, False]
+
+    async def test_beyond_another_there_are_only_cursors(self, api: Api) -> None:
+        newest = (await self.enqueue(api, 43))[::-1]
+        last = await self.listed(api, page=2, page_size=10)
+        assert ids(last) == newest[10:20]
+        assert last.last_page == 3
+        for page, page_size in ((3, 10), (2, 11), (1, 21), (1_000_000, 500)):
+            with pytest.raises(InvalidArgument, match="pages are numbered up to 20 jobs; follow next_cursor"):
+                await self.listed(api, page=page, page_size=page_size)
+        rest = await self.listed(api, cursor=last.next_cursor, page_size=22)
+        assert ids(rest) == newest[20:42]
+        end = await self.listed(api, cursor=rest.next_cursor, page_size=22)
+        assert (ids(end), end.next_cursor) == (newest[42:], "")
+
+    async def test_a_page_beyond_the_end_of_a_short_list_is_empty(self, api: Api) -> None:
+        await self.enqueue(api, 20)
+        page = await self.listed(api, page=1_000, page_size=500)
+        assert (ids(page), page.next_cursor) == ([], "")
+
+    async def enqueue(self, api: Api, count: int) -> list[str]:
+        outcomes = await api.jobs.enqueue_jobs([make_request() for _ in range(count)])
+        return [outcome.job_id for outcome in outcomes if not isinstance(outcome, AirunnerError)]
+
+    async def listed(self, api: Api, *, page: int = 1, page_size: int = 20, cursor: str = "") -> JobPage:
+        return await api.jobs.list_jobs(
+            JobQuery(queue="builds", page=page, page_size=page_size, cursor=cursor)
+        )
 
 
 class SecretsConformance:
