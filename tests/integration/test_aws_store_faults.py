@@ -81,7 +81,7 @@ async def test_every_read_has_a_deadline(pair: Pair, monkeypatch: pytest.MonkeyP
     reads: list[Callable[[], Awaitable[Any]]] = [
         lambda: store.get_job(job_id),
         lambda: store.list_jobs(JobQuery(queue=QUEUE)),
-        store.list_queues,
+        lambda: store.list_queues(limit=100),
         lambda: store.read_events(EventQuery(job_id=job_id, after=Position(1, 0))),
         lambda: store.find_key("nobody"),
         store.list_keys,

@@ -13,13 +13,14 @@ import pytest
 
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, Unavailable
 from airunner.domain.job import JobState
-from airunner.domain.requests import JobQuery
+from airunner.domain.requests import JobQuery, OverviewQuery
 from airunner.stores.pages import PageBounds
 from airunner.stores.sqlite import SqliteStore, queries, schema
 from airunner.stores.sqlite import store as store_module
 from airunner.stores.sqlite.migrations import migrate
 from airunner.stores.sqlite.store import DATABASE
 from airunner.testing.clock import ManualClock
+from airunner.testing.factories import make_request, make_services
 
 ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 
@@ -69,7 +70,7 @@ async def test_to_wait_for_a_reader_is_part_of_it(
     busy = [asyncio.create_task(store._read(lambda _: go_on.wait(60))) for _ in range(3)]
     await asyncio.sleep(0)
     monkeypatch.setattr(store_module, "READ_SECONDS", -1)
-    late = asyncio.create_task(store.list_queues())
+    late = asyncio.create_task(store.list_queues(limit=100))
     await asyncio.sleep(0)
     go_on.set()
     with pytest.raises(DeadlineExceeded):
@@ -94,6 +95,21 @@ def test_a_list_is_read_along_an_index(
     assert "TEMP B-TREE" not in plan
     # All jobs, newest first, are those of the table itself, as far as the page needs them.
     assert ("SCAN" in plan) == (not queue and state is None and not cursor), plan
+
+
+async def test_queues_come_by_the_hundred(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with make_services(SqliteStore(tmp_path, clock), clock) as services:
+        names = [f"q{number:03}" for number in range(250)]
+        await services.jobs.enqueue_jobs([make_request(queue) for queue in names[::2]])
+        for queue in names[1::2]:
+            await services.jobs.set_paused(queue, paused=True)
+        first = await services.jobs.page_queues(OverviewQuery())
+        assert [queue.name for queue in first.queues] == names[:100]
+        queues = await services.jobs.list_queues()
+        assert [(queue.name, queue.paused) for queue in queues] == [
+            (name, number % 2 == 1) for number, name in enumerate(names)
+        ]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from airunner.codec.execution import encode_execution, merge_execution
 from airunner.codec.jobs import encode_params
 from airunner.domain import limits
 from airunner.domain.abridging import abridged
-from airunner.domain.answers import DequeuedJob, HeldJob
+from airunner.domain.answers import DequeuedJob, HeldJob, QueuePage, WorkerPage
 from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArgument, Unavailable
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import JobState, mint_job_id
@@ -21,6 +21,7 @@ from airunner.domain.lifecycle import held
 from airunner.domain.outcomes import prepare_entries, send_entries, single
 from airunner.domain.token import TaskToken
 from airunner.services import metrics
+from airunner.services.api import all_queues, all_workers
 from airunner.services.call_log import log_cancelled, log_enqueued, log_paused, log_retried
 from airunner.services.caller import current_caller
 from airunner.services.notifier import holder_bell, job_bell
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         DequeueRequest,
         EnqueueRequest,
         JobQuery,
+        OverviewQuery,
         ReleaseRequest,
         UpdateRequest,
     )
@@ -268,9 +270,16 @@ class JobService:
         enqueued = single(await self._store_new([copy], log_retried))
         return (await self._store.get_job(enqueued.job_id)).masked()
 
+    async def page_queues(self, query: OverviewQuery) -> QueuePage:
+        """Return a page of the queues that were used, by name."""
+        size = query.validate()
+        queues = await self._store.list_queues(after=query.cursor, limit=size + 1)
+        next_cursor = queues[size - 1].name if len(queues) > size else ""
+        return QueuePage(queues=queues[:size], next_cursor=next_cursor)
+
     async def list_queues(self) -> Sequence[QueueStats]:
-        """Return the queues that were used, by name."""
-        return await self._store.list_queues()
+        """Return all queues that were used, by name."""
+        return await all_queues(self)
 
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
@@ -282,9 +291,16 @@ class JobService:
         await self._store.set_paused(queue, paused=paused)
         log_paused(queue, paused=paused)
 
+    async def page_workers(self, query: OverviewQuery) -> WorkerPage:
+        """Return a page of the workers that called lately, or hold jobs."""
+        size = query.validate()
+        workers = self._workers.list(self._clock.now(), after=query.cursor, limit=size + 1)
+        next_cursor = workers[size - 1].worker_id if len(workers) > size else ""
+        return WorkerPage(workers=workers[:size], next_cursor=next_cursor)
+
     async def list_workers(self) -> Sequence[WorkerSeen]:
-        """Return the workers that called lately, or hold jobs."""
-        return self._workers.list(self._clock.now())
+        """Return all workers that called lately, or hold jobs."""
+        return await all_workers(self)
 
     def _prepare(self, request: EnqueueRequest, principal: str, now: int) -> NewJob:
         limits.check_queue(request.queue)

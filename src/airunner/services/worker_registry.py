@@ -78,18 +78,23 @@ class WorkerRegistry:
             worker.job_ids.pop(job_id, None)
         return since
 
-    def list(self, now: int) -> Sequence[WorkerSeen]:
-        """Return the workers that called lately or hold jobs, by name, each with up to 100 of its jobs."""
+    def list(self, now: int, *, after: str, limit: int) -> Sequence[WorkerSeen]:
+        """Return workers that called lately or hold jobs, by name, each with up to 100 of its jobs.
+
+        The first so many whose names come after another.
+        """
         for worker_id, worker in list(self._workers.items()):
             if now - worker.last_seen_at > _FORGOTTEN_AFTER_MS and not worker.job_ids:
                 del self._workers[worker_id]
-        return [
-            WorkerSeen(
-                worker_id=worker_id,
-                instance_id=worker.instance_id,
-                queues=worker.queues,
-                last_seen_at=worker.last_seen_at,
-                job_ids=tuple(itertools.islice(worker.job_ids, _MAX_LISTED_JOBS)),
-            )
-            for worker_id, worker in sorted(self._workers.items())
-        ]
+        later = sorted(worker_id for worker_id in self._workers if worker_id > after)
+        return [self._seen(worker_id) for worker_id in later[:limit]]
+
+    def _seen(self, worker_id: str) -> WorkerSeen:
+        worker = self._workers[worker_id]
+        return WorkerSeen(
+            worker_id=worker_id,
+            instance_id=worker.instance_id,
+            queues=worker.queues,
+            last_seen_at=worker.last_seen_at,
+            job_ids=tuple(itertools.islice(worker.job_ids, _MAX_LISTED_JOBS)),
+        )

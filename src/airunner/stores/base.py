@@ -151,8 +151,8 @@ class JobStore(KeyStore, Protocol):
     async def list_jobs(self, query: JobQuery) -> JobPage:
         """Return jobs, newest first; see `stores.pages` for what is counted and numbered."""
 
-    async def list_queues(self) -> Sequence[QueueStats]:
-        """Return the queues that were used, by name."""
+    async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:
+        """Return queues that were used, by name: the first so many whose names come after another."""
 
     async def queue_names(self) -> Collection[str]:
         """Return the names of the queues that were used, or of those that are configured."""

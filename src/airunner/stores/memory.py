@@ -170,9 +170,10 @@ class MemoryStore:
             next_cursor=make_cursor(self._numbers[page.keys[-1]]) if page.is_followed else "",
         )
 
-    async def list_queues(self) -> Sequence[QueueStats]:
-        """Return the queues that were used, by name."""
-        return [self._stats(queue) for queue in sorted(await self.queue_names())]
+    async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:
+        """Return queues that were used, by name."""
+        later = sorted(queue for queue in await self.queue_names() if queue > after)
+        return [self._stats(queue) for queue in later[:limit]]
 
     async def queue_names(self) -> Collection[str]:
         """Return the names of the queues that were used."""

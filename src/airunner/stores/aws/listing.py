@@ -77,10 +77,11 @@ class Listing:
             next_cursor=_make_cursor(page.keys[-1] if page.is_followed else stopped_at),
         )
 
-    async def queues(self) -> list[QueueStats]:
-        """Return the queues that were used, by name."""
-        items = await self._rows.read_many([queue_key(queue) for queue in self._layout.queues])
-        used = sorted(queue for queue in self._layout.queues if queue_key(queue) in items)
+    async def queues(self, after: str, limit: int) -> list[QueueStats]:
+        """Return queues that were used, by name: the first so many whose names come after another."""
+        names = sorted(queue for queue in self._layout.queues if queue > after)
+        items = await self._rows.read_many([queue_key(queue) for queue in names])
+        used = [queue for queue in names if queue_key(queue) in items][:limit]
         return [await self._stats(queue, items[queue_key(queue)]) for queue in used]
 
     async def count_scheduled(self, queue: str) -> int:

@@ -239,10 +239,10 @@ class AwsStore:
         async with _in_time():
             return await self._listing.jobs(query)
 
-    async def list_queues(self) -> Sequence[QueueStats]:
-        """Return the queues that were used, by name."""
+    async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:
+        """Return queues that were used, by name."""
         async with _in_time():
-            return await self._listing.queues()
+            return await self._listing.queues(after, limit)
 
     async def queue_names(self) -> Collection[str]:
         """Return the names of the queues that are configured."""

@@ -38,9 +38,10 @@ _EVENTS_AFTER = f"""
 # From one name to the next in the index, since there are far fewer queues than jobs.
 _USED_QUEUES = """
     WITH RECURSIVE used (name) AS (
-        SELECT min(queue) FROM jobs
+        SELECT min(queue) FROM jobs WHERE queue > :after
         UNION ALL
         SELECT (SELECT min(queue) FROM jobs WHERE queue > name) FROM used WHERE name IS NOT NULL
+        LIMIT :limit
     )
     SELECT name FROM used WHERE name IS NOT NULL
 """
@@ -77,14 +78,20 @@ def list_jobs(connection: sqlite3.Connection, query: JobQuery, bounds: PageBound
 
 def queue_names(connection: sqlite3.Connection) -> set[str]:
     """Return the names of the queues that were used."""
-    return {name for (name,) in connection.execute(f"{_USED_QUEUES} UNION SELECT name FROM queues")}
+    statement, everything = f"{_USED_QUEUES} UNION SELECT name FROM queues", {"after": "", "limit": -1}
+    return {name for (name,) in connection.execute(statement, everything)}
 
 
-def list_queues(connection: sqlite3.Connection) -> list[QueueStats]:
-    """Return the queues that were used, by name."""
-    paused = dict(connection.execute("SELECT name, paused FROM queues").fetchall())
-    names = {name for (name,) in connection.execute(_USED_QUEUES)} | paused.keys()
-    return [_stats(connection, name, paused=bool(paused.get(name))) for name in sorted(names)]
+def list_queues(connection: sqlite3.Connection, after: str, limit: int) -> list[QueueStats]:
+    """Return queues that were used, by name: the first so many whose names come after another."""
+    bounds = {"after": after, "limit": limit}
+    paused = dict(
+        connection.execute(
+            "SELECT name, paused FROM queues WHERE name > :after ORDER BY name LIMIT :limit", bounds
+        ).fetchall()
+    )
+    names = {name for (name,) in connection.execute(_USED_QUEUES, bounds)} | paused.keys()
+    return [_stats(connection, name, paused=bool(paused.get(name))) for name in sorted(names)[:limit]]
 
 
 def read_events(connection: sqlite3.Connection, query: EventQuery) -> EventPage:

@@ -208,9 +208,9 @@ class SqliteStore:
         """Return jobs, newest first."""
         return await self._read(lambda connection: queries.list_jobs(connection, query, self._list_bounds))
 
-    async def list_queues(self) -> Sequence[QueueStats]:
-        """Return the queues that were used, by name."""
-        return await self._read(queries.list_queues)
+    async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:
+        """Return queues that were used, by name."""
+        return await self._read(lambda connection: queries.list_queues(connection, after, limit))
 
     async def queue_names(self) -> Collection[str]:
         """Return the names of the queues that were used."""

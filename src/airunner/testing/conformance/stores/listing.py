@@ -11,7 +11,7 @@ import pytest
 from airunner.domain.answers import JobPage, QueueStats
 from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArgument, NotFound
 from airunner.domain.job import JobParams, JobState
-from airunner.domain.requests import JobQuery
+from airunner.domain.requests import JobQuery, OverviewQuery
 from airunner.stores.pages import PageBounds
 from airunner.testing.factories import make_failure, make_request, make_success
 
@@ -231,6 +231,38 @@ class OverviewConformance:
             QueueStats(name="three", paused=True, scheduled=0, running=0, oldest_scheduled_at=0),
             QueueStats(name="two", paused=False, scheduled=1, running=1, oldest_scheduled_at=created_at),
         ]
+
+    async def test_queues_are_listed_page_by_page(self, api: Api) -> None:
+        for queue in ("one", "two"):
+            await api.enqueue(queue=queue)
+        for queue in ("three", "low"):
+            await api.jobs.set_paused(queue, paused=True)
+        first = await api.jobs.page_queues(OverviewQuery(page_size=2))
+        assert [queue.name for queue in first.queues] == ["low", "one"]
+        # What comes or goes meanwhile shifts nothing.
+        await api.enqueue(queue="high")
+        second = await api.jobs.page_queues(OverviewQuery(page_size=2, cursor=first.next_cursor))
+        assert [(queue.name, queue.paused) for queue in second.queues] == [("three", True), ("two", False)]
+        assert second.next_cursor == ""
+
+    async def test_workers_are_listed_page_by_page(self, api: Api) -> None:
+        for worker_id in ("ann", "bob", "cyd"):
+            await api.dequeue(worker_id=worker_id)
+        first = await api.jobs.page_workers(OverviewQuery(page_size=2))
+        assert [worker.worker_id for worker in first.workers] == ["ann", "bob"]
+        await api.dequeue(worker_id="abe")
+        second = await api.jobs.page_workers(OverviewQuery(page_size=2, cursor=first.next_cursor))
+        assert [worker.worker_id for worker in second.workers] == ["cyd"]
+        assert second.next_cursor == ""
+
+    @pytest.mark.parametrize(
+        "query", [OverviewQuery(page_size=-1), OverviewQuery(page_size=501), OverviewQuery(cursor="x" * 257)]
+    )
+    async def test_an_overview_that_is_out_of_range_is_refused(self, api: Api, query: OverviewQuery) -> None:
+        with pytest.raises(InvalidArgument):
+            await api.jobs.page_queues(query)
+        with pytest.raises(InvalidArgument):
+            await api.jobs.page_workers(query)
 
     async def test_a_queue_name_must_be_one(self, api: Api) -> None:
         for wrong in ("", "a b"):
