@@ -6,6 +6,7 @@ import asyncio
 import bisect
 import itertools
 import sys
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,8 @@ class MemoryStore:
         self._fingerprints: dict[tuple[str, str], tuple[bytes, str]] = {}
         # Of each queue, the jobs that are not at their end.
         self._open: dict[str, dict[str, None]] = {}
+        # Of each queue, how many of these are scheduled.
+        self._scheduled: Counter[str] = Counter()
         # Of each queue that was ever paused, whether it is now.
         self._paused: dict[str, bool] = {}
         # Of each job, its events by (attempt, first sequence), and when each was stored.
@@ -240,6 +243,7 @@ class MemoryStore:
 
     def _save(self, job: Job, life: Lifecycle) -> Job:
         self._jobs[job.job_id] = changed = replace(job, life=life)
+        self._scheduled[job.queue] += _is_scheduled(life) - _is_scheduled(job.life)
         if life.state.terminal:
             self._open[job.queue].pop(job.job_id, None)
         self._arm()
@@ -252,7 +256,7 @@ class MemoryStore:
             if known[0] != new.fingerprint:
                 return AlreadyExists()
             return Enqueued(job_id=job.job_id, created_at=job.created_at, state=job.state)
-        if max_queued and self._stats(new.queue).scheduled >= max_queued:
+        if max_queued and self._scheduled[new.queue] >= max_queued:
             return ResourceExhausted(f"queue {new.queue} holds its limit of {max_queued} scheduled jobs")
         self._fingerprints[new.principal, new.request_id] = (new.fingerprint, new.job_id)
         self._open.setdefault(new.queue, {})[new.job_id] = None
@@ -268,6 +272,7 @@ class MemoryStore:
             retried_from=new.retried_from,
         )
         self._numbers[new.job_id] = next(self._next_number)
+        self._scheduled[new.queue] += 1
         self._params_bytes[new.job_id] = len(new.params_bytes)
         return Enqueued(job_id=new.job_id, created_at=new.created_at, state=JobState.SCHEDULED)
 
@@ -370,3 +375,7 @@ class MemoryStore:
             purged += len(kept) - len(fresh)
             self._events[job_id] = fresh
         return purged
+
+
+def _is_scheduled(life: Lifecycle) -> bool:
+    return life.state is JobState.SCHEDULED

@@ -13,6 +13,7 @@ from airunner.domain.splitting import take_by_size
 from airunner.stores.records import Upkeep
 from airunner.stores.sqlite import rows
 from airunner.stores.sqlite.bulk import begin, insert_events
+from airunner.stores.sqlite.depth import count_scheduled
 from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _save(tx: Transaction, row_id: int, life: Lifecycle) -> Lifecycle:
 
 
 def _enqueue_one(tx: Transaction, new: NewJob, max_queued: int) -> Enqueued | AirunnerError:
-    if max_queued and _scheduled(tx, new.queue, max_queued) >= max_queued:
+    if max_queued and count_scheduled(tx.connection, new.queue) >= max_queued:
         full = ResourceExhausted(f"queue {new.queue} holds its limit of {max_queued} scheduled jobs")
         return _find_known(tx, new) or full
     inserted = tx.connection.execute(rows.INSERT_JOB, rows.new_job_row(new))
@@ -186,14 +187,6 @@ def _find_known(tx: Transaction, new: NewJob) -> Enqueued | AirunnerError | None
     if fingerprint != new.fingerprint:
         return AlreadyExists()
     return Enqueued(job_id=rows.uuid_text(job_id), created_at=created_at, state=JobState(state))
-
-
-def _scheduled(tx: Transaction, queue: str, enough: int) -> int:
-    count: int = tx.connection.execute(
-        "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE queue = ? AND state = ? LIMIT ?)",
-        (queue, int(JobState.SCHEDULED), enough),
-    ).fetchone()[0]
-    return count
 
 
 def _paused(connection: sqlite3.Connection, queue: str) -> bool:
