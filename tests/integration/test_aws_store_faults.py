@@ -80,6 +80,7 @@ async def test_every_read_has_a_deadline(pair: Pair, monkeypatch: pytest.MonkeyP
     store = pair.store
     reads: list[Callable[[], Awaitable[Any]]] = [
         lambda: store.get_job(job_id),
+        lambda: store.get_life(job_id),
         lambda: store.list_jobs(JobQuery(queue=QUEUE)),
         lambda: store.list_queues(limit=100),
         lambda: store.read_events(EventQuery(job_id=job_id, after=Position(1, 0))),

@@ -155,7 +155,7 @@ class EventService:
         """Return the position after which the wanted events begin."""
         request.validate()
         job_id = limits.check_uuid(request.job_id, "job_id")
-        current = 0 if request.attempt else (await self._store.get_job(job_id)).attempt
+        current = 0 if request.attempt else (await self._store.get_life(job_id)).attempt
         return start_position(request, current)
 
 

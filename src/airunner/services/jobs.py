@@ -153,7 +153,7 @@ class JobService:
                 await bell.wait(noted, until)
                 self._refuse_when_stopping()
                 noted = bell.rings
-                life = held((await self._store.get_job(token.job_id)).life, token.attempt)
+                life = held(await self._store.get_life(token.job_id), token.attempt)
 
     async def complete_jobs(self, requests: Sequence[CompleteRequest]) -> Sequence[JobState | AirunnerError]:
         """End held jobs, each with its own outcome."""
@@ -210,14 +210,18 @@ class JobService:
         until = self._clock.now() + wait_seconds * 1000
         waiting = self._admission.wait() if wait_seconds else nullcontext()
         with waiting, self._notifier.listen(job_bell(job_id)) as bell:
-            while True:
-                noted = bell.rings
-                job = await self._store.get_job(job_id)
-                if job.state.terminal or self._clock.now() >= until:
-                    return (await self._linked(job) if want_payload_urls else job).masked()
+            noted = bell.rings
+            job = await self._store.get_job(job_id)
+            while not job.state.terminal and self._clock.now() < until:
                 self._refuse_when_stopping()
                 await bell.wait(noted, until)
                 self._refuse_when_stopping()
+                noted = bell.rings
+                # A job that prints rings often: all of it is read when there is an answer.
+                ended = (await self._store.get_life(job_id)).state.terminal
+                if ended or self._clock.now() >= until:
+                    job = await self._store.get_job(job_id)
+        return (await self._linked(job) if want_payload_urls else job).masked()
 
     async def list_jobs(self, query: JobQuery) -> JobPage:
         """Return jobs, newest first, without their large parts."""

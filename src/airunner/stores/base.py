@@ -148,6 +148,12 @@ class JobStore(KeyStore, Protocol):
     async def get_job(self, job_id: str) -> Job:
         """Return a job, or raise JobNotFound."""
 
+    async def get_life(self, job_id: str) -> Lifecycle:
+        """Return the life of a job without reading its parameters, or raise JobNotFound.
+
+        A result that is kept apart may be missing: this is for looking often.
+        """
+
     async def list_jobs(self, query: JobQuery) -> JobPage:
         """Return jobs, newest first; see `stores.pages` for what is counted and numbered."""
 

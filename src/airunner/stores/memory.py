@@ -155,6 +155,10 @@ class MemoryStore:
         """Return a job."""
         return self._job(job_id)
 
+    async def get_life(self, job_id: str) -> Lifecycle:
+        """Return the life of a job."""
+        return self._job(job_id).life
+
     async def list_jobs(self, query: JobQuery) -> JobPage:
         """Return jobs, newest first."""
         before = parse_cursor(query.cursor) if query.cursor else sys.maxsize

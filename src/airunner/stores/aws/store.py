@@ -223,6 +223,11 @@ class AwsStore:
         async with _in_time():
             return await self._payloads.job_of(await self._rows.read(job_id))
 
+    async def get_life(self, job_id: str) -> Lifecycle:
+        """Return the life of a job, without a result that is elsewhere."""
+        async with _in_time():
+            return (await self._rows.read_bare(job_id)).life
+
     async def link_payloads(self, job_id: str, seconds: int) -> PayloadLinks:
         """Return the addresses of what a job has in S3."""
         async with _in_time():

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
+    from airunner.domain.lifecycle import Lifecycle
+
 # From the greatest first sequence that is not beyond the position on: its batch may contain the next event.
 _EVENTS_AFTER = f"""
     SELECT {rows.EVENT} FROM job_events
@@ -56,6 +58,17 @@ def get_job(connection: sqlite3.Connection, job_id: str) -> Job:
     if row is None:
         raise JobNotFound
     return rows.job_from_row(row)
+
+
+def get_life(connection: sqlite3.Connection, job_id: str) -> Lifecycle:
+    """Return the life of a job, or raise JobNotFound."""
+    row = connection.execute(
+        f"SELECT {rows.LIFE} FROM jobs WHERE job_id = ?",
+        (rows.uuid_bytes(job_id),),
+    ).fetchone()
+    if row is None:
+        raise JobNotFound
+    return rows.life_from_row(row)
 
 
 def list_jobs(connection: sqlite3.Connection, query: JobQuery, bounds: PageBounds) -> JobPage:

@@ -204,6 +204,10 @@ class SqliteStore:
         """Return a job."""
         return await self._read(lambda connection: queries.get_job(connection, job_id))
 
+    async def get_life(self, job_id: str) -> Lifecycle:
+        """Return the life of a job."""
+        return await self._read(lambda connection: queries.get_life(connection, job_id))
+
     async def list_jobs(self, query: JobQuery) -> JobPage:
         """Return jobs, newest first."""
         return await self._read(lambda connection: queries.list_jobs(connection, query, self._list_bounds))
