@@ -209,6 +209,21 @@ def event_from_item(item: Item) -> EncodedEvent:
     )
 
 
+def unreadable_event(item: Item) -> EncodedEvent:
+    """Return the event of an item that cannot be read: readers are told of a gap in its place."""
+    attempt, first = divmod(number_at(item, "sequence"), _ATTEMPT_STEP)
+    last = max(_number_if_any(item, "last_sequence"), first)
+    at = _number_if_any(item, "timestamp")
+    return EncodedEvent(first, last, at, at, EventType.GAP, b"", attempt + 1)
+
+
+def _number_if_any(item: Item, name: str) -> int:
+    try:
+        return number_at(item, name)
+    except (KeyError, TypeError, ValueError):
+        return 0
+
+
 def _life(item: Item) -> Lifecycle:
     attempt = number_at(item, "attempt")
     last = item.get("sequences", {"M": {}})["M"].get(str(attempt))

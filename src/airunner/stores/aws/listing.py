@@ -15,9 +15,9 @@ from airunner.domain.abridging import abridged
 from airunner.domain.answers import JobPage, QueueStats
 from airunner.domain.errors import InvalidArgument, JobNotFound
 from airunner.domain.job import JobState
-from airunner.stores.aws.claim import is_paused
-from airunner.stores.aws.items import number, row_from_item, text
+from airunner.stores.aws.items import number, text
 from airunner.stores.aws.layout import CHECKS_INDEX, LISTING_INDEX, queue_key
+from airunner.stores.aws.unreadable import UnreadableRow
 from airunner.stores.pages import PageBounds, cut_page, keys_wanted
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.payloads import Payloads
     from airunner.stores.aws.rows import Rows
+    from airunner.stores.aws.unreadable import UnreadableRows
 
 _log = structlog.get_logger("airunner.aws")
 
@@ -51,12 +52,20 @@ class Listing:
     """Newest first, merged from the shards of the index."""
 
     def __init__(
-        self, aws: Aws, layout: Layout, *, rows: Rows, payloads: Payloads, bounds: ListingBounds | None = None
+        self,
+        aws: Aws,
+        layout: Layout,
+        *,
+        rows: Rows,
+        payloads: Payloads,
+        unreadable: UnreadableRows,
+        bounds: ListingBounds | None = None,
     ) -> None:
         self._aws = aws
         self._layout = layout
         self._rows = rows
         self._payloads = payloads
+        self._unreadable = unreadable
         self._bounds = bounds or ListingBounds()
 
     async def jobs(self, query: JobQuery) -> JobPage:
@@ -144,32 +153,34 @@ class Listing:
         """Return the jobs of order keys as their rows are now, without those that have left the state."""
         names = [key[21:] for key in keys]
         items = await self._rows.read_many(names) if names else {}
-        rows = [row_from_item(items[name]) for name in names if name in items]
+        rows = self._rows.rows_of(items[name] for name in names if name in items)
         wanted = [row for row in rows if state in (None, row.life.state)]
         return [job for job in await asyncio.gather(*map(self._job_of, wanted)) if job]
 
     async def _job_of(self, row: Row) -> Job | None:
         try:
             return abridged(await self._payloads.job_of(row))
-        except JobNotFound:
-            # It is being purged: its payloads go before its row.
+        except (JobNotFound, UnreadableRow):
+            # It is being purged: its payloads go before its row. Or it cannot be read here.
             return None
 
     async def _stats(self, queue: str, item: Item) -> QueueStats:
         jobs = await self._open_jobs(queue)
-        scheduled = [job_id for job_id, state in jobs if state is JobState.SCHEDULED]
+        scheduled = [created_at for created_at, state in jobs if state is JobState.SCHEDULED]
         return QueueStats(
             name=queue,
-            paused=is_paused(item),
+            paused=self._rows.is_paused(item),
             scheduled=len(scheduled),
             running=len(jobs) - len(scheduled),
-            # A job id begins with the instant of its making.
-            oldest_scheduled_at=min((int(name[:8] + name[9:13], 16) for name in scheduled), default=0),
+            oldest_scheduled_at=min(scheduled, default=0),
         )
 
-    async def _open_jobs(self, queue: str) -> list[tuple[str, JobState]]:
-        """Return the jobs of a queue that have not ended, as far as a few pages of each shard go."""
-        found: list[tuple[str, JobState]] = []
+    async def _open_jobs(self, queue: str) -> list[tuple[int, JobState]]:
+        """Return when the jobs of a queue that have not ended were made, and their states.
+
+        As far as a few pages of each shard go.
+        """
+        found: list[tuple[int, JobState]] = []
         for shard in range(self._layout.listing_shards):
             query = {
                 "IndexName": CHECKS_INDEX,
@@ -177,7 +188,7 @@ class Listing:
                 "ExpressionAttributeValues": {":key": text(f"open#{queue}#{shard}")},
             }
             async for page in self._pages(query, _STATS_PAGES):
-                found += [(item["job_id"]["S"], JobState(int(item["state"]["N"]))) for item in page["Items"]]
+                found += self._unreadable.readable("job", page["Items"], _open_job)
         return found
 
 
@@ -213,6 +224,12 @@ class _Descending:
 
     def __lt__(self, other: _Descending) -> bool:
         return self.key > other.key
+
+
+def _open_job(item: Item) -> tuple[int, JobState]:
+    """Return when a job of the index was made, and its state. A job id begins with that instant."""
+    name = item["job_id"]["S"]
+    return int(name[:8] + name[9:13], 16), JobState(int(item["state"]["N"]))
 
 
 def _make_cursor(key: str) -> str:

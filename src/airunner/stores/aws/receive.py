@@ -11,7 +11,6 @@ from airunner.aws.sqs import MAX_ENTRIES
 from airunner.domain.clock import wait_until
 from airunner.domain.errors import AirunnerError, error_text
 from airunner.domain.retry import RetryPolicy, retry
-from airunner.stores.aws.claim import is_paused
 from airunner.stores.aws.layout import queue_key
 from airunner.stores.waiting import WaitingRoom
 
@@ -224,7 +223,7 @@ class Receiver:
         """Return whether a queue may be received from; one that was paused is looked up again."""
         if queue in self._paused:
             items = await self._rows.read_many([queue_key(queue)])
-            if not is_paused(items.get(queue_key(queue))):
+            if not self._rows.is_paused(items.get(queue_key(queue))):
                 self.resume(queue)
         return queue not in self._paused
 

@@ -28,6 +28,7 @@ from airunner.stores.aws.payloads import Payloads
 from airunner.stores.aws.receive import Receiver
 from airunner.stores.aws.reconcile import Reconciler
 from airunner.stores.aws.rows import CHECK_AFTER_MS, Rows
+from airunner.stores.aws.unreadable import UnreadableRows
 from airunner.stores.aws.wakeups import Messages
 from airunner.stores.base import READ_SECONDS, Capabilities
 
@@ -89,13 +90,16 @@ class AwsStore:
         self._layout = layout
         self._aws = aws
         self._background_tasks = BackgroundTasks(_follow_up_failed)
-        self._payloads = Payloads(aws, layout)
-        self._rows = rows = Rows(aws, layout, self._payloads)
-        self._log = EventLog(aws, layout, ttl_ms=events_kept_ms)
+        unreadable = UnreadableRows(clock)
+        self._payloads = Payloads(aws, layout, unreadable)
+        self._rows = rows = Rows(aws, layout, self._payloads, unreadable)
+        self._log = EventLog(aws, layout, ttl_ms=events_kept_ms, unreadable=unreadable)
         self._messages = Messages(aws, layout, self._background_tasks)
-        self._listing = Listing(aws, layout, rows=rows, payloads=self._payloads, bounds=list_bounds)
+        self._listing = Listing(
+            aws, layout, rows=rows, payloads=self._payloads, unreadable=unreadable, bounds=list_bounds
+        )
         self.changes = EventStream(aws, layout, SystemClock()) if layout.streams else None
-        self._keys = Keys(aws, layout, rows)
+        self._keys = Keys(aws, layout, rows, unreadable)
         self._holding = Holding(rows=rows, log=self._log, messages=self._messages)
         self._enqueuer = Enqueuer(
             aws,

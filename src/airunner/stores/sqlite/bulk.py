@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from airunner import telemetry
 from airunner.codec.jobs import encode_result
 from airunner.domain import lifecycle
 from airunner.domain.errors import AirunnerError, JobNotFound
@@ -74,6 +75,7 @@ def _end_unreadable(tx: Transaction, found: Sequence[rows.Row], now: int) -> Non
     for row in found:
         values = (int(JobState.FAILED), now, now, result, row[-1])
         tx.connection.execute(rows.END_UNREADABLE, values)
+        telemetry.store_rows_unreadable.add(1, "job")
         _log.error("store.row_unreadable", row=row[-1])
 
 

@@ -116,8 +116,9 @@ def read_events(connection: sqlite3.Connection, query: EventQuery) -> EventPage:
     if row is None:
         raise JobNotFound
     # Closed when the page is full: a statement that is not read to its end holds its transaction open.
+    state = rows.state_from_column(row[1])
     with closing(_events_after(connection, row[0], query)) as found:
-        return fill_page(map(rows.event_from_row, found), query, state=JobState(row[1]), attempt=row[2])
+        return fill_page(map(rows.event_from_row, found), query, state=state, attempt=row[2])
 
 
 def find_key(connection: sqlite3.Connection, key_id: str) -> ApiKey | None:
