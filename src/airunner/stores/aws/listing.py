@@ -180,15 +180,19 @@ class Listing:
 
         As far as a few pages of each shard go.
         """
+        shards = range(self._layout.listing_shards)
+        found = await asyncio.gather(*(self._open_in(f"open#{queue}#{shard}") for shard in shards))
+        return [job for jobs in found for job in jobs]
+
+    async def _open_in(self, key: str) -> list[tuple[int, JobState]]:
+        query = {
+            "IndexName": CHECKS_INDEX,
+            "KeyConditionExpression": "check_key = :key",
+            "ExpressionAttributeValues": {":key": text(key)},
+        }
         found: list[tuple[int, JobState]] = []
-        for shard in range(self._layout.listing_shards):
-            query = {
-                "IndexName": CHECKS_INDEX,
-                "KeyConditionExpression": "check_key = :key",
-                "ExpressionAttributeValues": {":key": text(f"open#{queue}#{shard}")},
-            }
-            async for page in self._pages(query, _STATS_PAGES):
-                found += self._unreadable.readable("job", page["Items"], _open_job)
+        async for page in self._pages(query, _STATS_PAGES):
+            found += self._unreadable.readable("job", page["Items"], _open_job)
         return found
 
 
