@@ -14,6 +14,7 @@ from airunner.codec.gen.job.v1.job_connect import JobServiceClient
 from airunner.domain.clock import SystemClock
 from airunner.domain.job import JobParams
 from airunner.server.asgi import AppOptions
+from airunner.services.composition import Services
 from airunner.stores.records import Demand
 from airunner.stores.sqlite import SqliteStore
 from airunner.testing.conformance.stores.backend import QUEUE
@@ -25,39 +26,35 @@ MESSAGE_BYTES = 4 * MIB
 JOBS = 100
 
 
-@pytest.fixture
-async def store(tmp_path: Path) -> SqliteStore:
-    return SqliteStore(tmp_path, SystemClock())
+PARAMS = JobParams(command="make", metadata={"filling": "x" * (MIB - 100)})
+"""Almost all the parameters that a job may have."""
 
 
 @pytest.fixture
-async def server(store: SqliteStore) -> AsyncIterator[str]:
-    """A server with a hundred jobs that have almost all the parameters that a job may have."""
-    params = JobParams(command="make", metadata={"filling": "x" * (MIB - 100)})
-    async with (
-        make_services(store, SystemClock()) as services,
-        serve(services, AppOptions(no_auth=True)) as url,
-        AsyncClient(url) as client,
-    ):
-        await client.enqueue_jobs([make_request(QUEUE, params=params) for _ in range(JOBS)])
-        yield url
+async def services(tmp_path: Path) -> AsyncIterator[Services]:
+    clock = SystemClock()
+    async with make_services(SqliteStore(tmp_path, clock), clock) as services:
+        yield services
 
 
-async def test_a_hundred_large_jobs_come_in_answers_that_are_not(server: str) -> None:
+async def test_a_hundred_large_jobs_come_in_answers_that_are_not(services: Services) -> None:
     request = pb.DequeueJobsRequest(queue=QUEUE, max_jobs=JOBS, wait_seconds=0)
     claimed: list[str] = []
-    jobs = JobServiceClient(server)
-    while (answer := await jobs.dequeue_jobs(request)).jobs:
-        assert answer.ByteSize() < MESSAGE_BYTES
-        claimed += [one.job.job_id for one in answer.jobs]
+    async with serve(services, AppOptions(no_auth=True)) as url, AsyncClient(url) as client:
+        await client.enqueue_jobs([make_request(QUEUE, params=PARAMS) for _ in range(JOBS)])
+        jobs = JobServiceClient(url)
+        while (answer := await jobs.dequeue_jobs(request)).jobs:
+            assert answer.ByteSize() < MESSAGE_BYTES
+            claimed += [one.job.job_id for one in answer.jobs]
     assert len(claimed) == len(set(claimed)) == JOBS
 
 
-async def test_a_claim_reads_no_more_than_it_answers(server: str, store: SqliteStore) -> None:
-    assert server
+async def test_a_claim_reads_no_more_than_it_answers(services: Services) -> None:
+    await services.jobs.enqueue_jobs([make_request(QUEUE, params=PARAMS) for _ in range(20)])
     tracemalloc.start()
     try:
-        jobs = await store.dequeue_jobs(Demand(queues=(QUEUE,), max_jobs=JOBS, visibility_seconds=60))
+        demand = Demand(queues=(QUEUE,), max_jobs=JOBS, visibility_seconds=60)
+        jobs = await services.store.dequeue_jobs(demand)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
