@@ -33,6 +33,7 @@ DAMAGES = {
     "broken execution settings": {"execution": {"B": b"\xff\xff\xff"}},
     "broken parameters": {"job_params": {"B": b"\xff\xff\xff"}},
     "a text for a number": {"attempt": {"S": "many"}},
+    "a text for the parameters": {"job_params": {"S": "make"}},
 }
 PURGED = 8 * 24 * 3600
 each_damage = pytest.mark.parametrize("changes", list(DAMAGES.values()), ids=list(DAMAGES))

@@ -16,7 +16,6 @@ from airunner.domain.job import Job, JobState
 from airunner.domain.splitting import take_by_size
 from airunner.stores.aws.hold import BEYOND_ROW_SECONDS
 from airunner.stores.aws.layout import queue_key
-from airunner.stores.aws.payloads import params_size
 from airunner.stores.aws.unreadable import UnreadableRow
 from airunner.stores.records import claim_size
 
@@ -114,7 +113,7 @@ class Claimer:
         """Return what a job adds to the answer: nothing if it is not to be claimed."""
         if judge(row.life, self._clock.now()) is not MessageAction.CLAIM:
             return 0
-        return claim_size(params_size(row), row.life.last_error)
+        return claim_size(row.params_bytes, row.life.last_error)
 
     async def _claim_one(self, row: Row, message: ReceivedWake, demand: Demand) -> Job | None:
         # What cannot be read is not claimed.

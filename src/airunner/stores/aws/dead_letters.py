@@ -23,7 +23,7 @@ from airunner.domain.answers import (
 )
 from airunner.domain.errors import AirunnerError, FailedPrecondition
 from airunner.domain.job import JobState
-from airunner.stores.aws.items import number_at
+from airunner.stores.aws.items import number_if_any
 from airunner.stores.aws.wakeups import job_id_of
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def _reason(job_id: str, row: Item | None) -> DeadLetterReason:
     if row is None:
         return DeadLetterReason.JOB_NOT_FOUND
     # A state that nobody here knows is none of the ends: a newer server may go on with the job.
-    ended = number_at(row, "state") in _ENDS
+    ended = number_if_any(row, "state") in _ENDS
     return DeadLetterReason.JOB_ENDED if ended else DeadLetterReason.JOB_OPEN
 
 

@@ -11,8 +11,7 @@ from airunner.aws.calls import Refused
 from airunner.codec.jobs import decode_params, decode_result, encode_result
 from airunner.domain.errors import AirunnerError, InvalidArgument, JobNotFound
 from airunner.domain.job import Job
-from airunner.domain.limits import MAX_PARAMS_BYTES
-from airunner.stores.aws.items import blob, blob_at, number, number_at, text, text_at
+from airunner.stores.aws.items import blob, blob_at, number, text, text_at
 
 if TYPE_CHECKING:
     from airunner.aws.calls import Aws
@@ -156,13 +155,6 @@ class Payloads:
         if "Item" not in answer:
             raise JobNotFound
         return blob_at(answer["Item"], "payload")
-
-
-def params_size(row: Row) -> int:
-    """Return how many bytes the parameters of a job have; at most, where nobody noted it."""
-    if not row.params_place:
-        return len(blob_at(row.item, "job_params"))
-    return number_at(row.item, "params_bytes") or MAX_PARAMS_BYTES
 
 
 def goes_beside(encoded: bytes) -> bool:
