@@ -11,8 +11,10 @@ import pytest
 
 from airunner.client import AsyncClient
 from airunner.services.composition import ServiceRules
+from airunner.stores.aws.listing import ListingBounds
 from airunner.stores.base import JobStore
 from airunner.stores.memory import MemoryStore
+from airunner.stores.pages import PageBounds
 from airunner.stores.sqlite import SqliteStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.conformance.stores.backend import Api, OpenApi
@@ -21,7 +23,7 @@ from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_stores import BorrowLayout, make_store, more_names
 from tests.support.quick_serving import serve_quickly
 
-MakeStore = Callable[[Path, ManualClock], Awaitable[JobStore]]
+MakeStore = Callable[[Path, ManualClock, PageBounds], Awaitable[JobStore]]
 Reach = Callable[[JobStore, ManualClock, ServiceRules], AbstractAsyncContextManager[Api]]
 
 
@@ -50,12 +52,12 @@ async def over_rpc(store: JobStore, clock: ManualClock, rules: ServiceRules) -> 
         yield Api(jobs=client, events=client, clock=clock, services=services)
 
 
-async def memory(_: Path, clock: ManualClock) -> JobStore:
-    return MemoryStore(clock)
+async def memory(_: Path, clock: ManualClock, bounds: PageBounds) -> JobStore:
+    return MemoryStore(clock, list_bounds=bounds)
 
 
-async def sqlite(folder: Path, clock: ManualClock) -> JobStore:
-    return SqliteStore(folder / "store", clock)
+async def sqlite(folder: Path, clock: ManualClock, bounds: PageBounds) -> JobStore:
+    return SqliteStore(folder / "store", clock, list_bounds=bounds)
 
 
 BACKENDS = (
@@ -72,6 +74,7 @@ _MANY_CALLS = frozenset({
     "test_many_old_jobs_are_purged_in_one_pass",
     "test_more_than_a_page_of_events_is_replayed",
     "test_nothing_is_lost_or_repeated_between_replay_and_live",
+    "test_the_limit_counts_what_is_scheduled_whatever_happened",
 })  # fmt: skip
 
 
@@ -82,8 +85,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+@pytest.fixture
+def list_bounds() -> PageBounds:
+    """How far lists are counted and numbered; suites about that have smaller ones."""
+    return PageBounds()
+
+
 @pytest.fixture(params=BACKENDS, ids=[backend.name for backend in BACKENDS])
-def open_api(request: pytest.FixtureRequest, tmp_path: Path) -> OpenApi:
+def open_api(request: pytest.FixtureRequest, tmp_path: Path, list_bounds: PageBounds) -> OpenApi:
     backend: Backend = request.param
     # Only who needs the emulator starts it.
     make_store = backend.make_store or request.getfixturevalue("make_aws_store")
@@ -91,7 +100,7 @@ def open_api(request: pytest.FixtureRequest, tmp_path: Path) -> OpenApi:
     @asynccontextmanager
     async def opened(rules: ServiceRules) -> AsyncIterator[Api]:
         clock = ManualClock()
-        async with backend.reach(await make_store(tmp_path, clock), clock, rules) as api:
+        async with backend.reach(await make_store(tmp_path, clock, list_bounds), clock, rules) as api:
             yield api
 
     return opened
@@ -101,9 +110,10 @@ def open_api(request: pytest.FixtureRequest, tmp_path: Path) -> OpenApi:
 def make_aws_store(
     request: pytest.FixtureRequest, aws: StrictProxy, borrow_layout: BorrowLayout
 ) -> MakeStore:
-    async def made(_: Path, clock: ManualClock) -> JobStore:
+    async def made(_: Path, clock: ManualClock, bounds: PageBounds) -> JobStore:
         layout = await borrow_layout(more_names(request), bucket=True)
-        return make_store(aws.url, layout, clock)
+        listing = ListingBounds(counted=bounds.counted, numbered=bounds.numbered)
+        return make_store(aws.url, layout, clock, listing)
 
     return made
 

@@ -7,6 +7,7 @@ from airunner.testing.conformance.stores.dequeue import DequeueConformance
 from airunner.testing.conformance.stores.enqueue import EnqueueConformance
 from airunner.testing.conformance.stores.holding import FencingConformance, VisibilityConformance
 from airunner.testing.conformance.stores.listing import (
+    BoundedListingConformance,
     ListingConformance,
     OverviewConformance,
     RetryConformance,
@@ -48,6 +49,10 @@ class TestCancel(CancelConformance):
 
 
 class TestListing(ListingConformance):
+    pass
+
+
+class TestBoundedListing(BoundedListingConformance):
     pass
 
 

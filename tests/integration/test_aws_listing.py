@@ -9,7 +9,6 @@ import structlog
 
 from airunner.aws.calls import Aws
 from airunner.domain.answers import JobPage
-from airunner.domain.errors import InvalidArgument
 from airunner.domain.job import JobState
 from airunner.domain.requests import JobQuery
 from airunner.services.composition import ServiceRules
@@ -33,32 +32,6 @@ async def api(aws: StrictProxy, borrow_layout: BorrowLayout) -> AsyncIterator[Ap
     rules = ServiceRules(maintenance_interval_seconds=NEVER_SECONDS)
     async with make_services(store, clock, rules) as services:
         yield Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
-
-
-async def test_pages_are_counted_up_to_a_number_of_jobs(api: Api) -> None:
-    await enqueue(api, 10)
-    assert (await listed(api, page=1, page_size=3)).last_page == 4
-
-
-async def test_beyond_it_there_is_only_a_next_page(api: Api) -> None:
-    newest = (await enqueue(api, 11))[::-1]
-    pages = [await listed(api, page=page, page_size=3) for page in range(1, 6)]
-    assert [ids(page) for page in pages] == [newest[:3], newest[3:6], newest[6:9], newest[9:], []]
-    assert [page.last_page for page in pages] == [2, 3, 4, 4, 5]
-    assert [bool(page.next_cursor) for page in pages] == [True, True, True, False, False]
-
-
-async def test_beyond_another_there_are_only_cursors(api: Api) -> None:
-    newest = (await enqueue(api, 23))[::-1]
-    last = await listed(api, page=2, page_size=10)
-    assert ids(last) == newest[10:20]
-    assert last.last_page == 3
-    for page, page_size in ((3, 10), (2, 11)):
-        with pytest.raises(InvalidArgument, match="pages are numbered up to 20 jobs; follow next_cursor"):
-            await listed(api, page=page, page_size=page_size)
-    rest = await listed(api, cursor=last.next_cursor, page_size=10)
-    assert ids(rest) == newest[20:]
-    assert rest.next_cursor == ""
 
 
 async def test_a_rare_state_is_looked_for_in_bounded_steps(api: Api, aws: StrictProxy) -> None:

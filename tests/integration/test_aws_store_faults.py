@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from airunner.aws.calls import Aws
-from airunner.domain.errors import FailedPrecondition
+from airunner.domain.errors import DeadlineExceeded, FailedPrecondition
+from airunner.domain.event import Position
 from airunner.domain.job import JobState
+from airunner.domain.requests import JobQuery
 from airunner.domain.retry import RetryPolicy
+from airunner.stores.aws import store as store_module
 from airunner.stores.aws.store import AwsStore
-from airunner.stores.records import Demand
+from airunner.stores.records import Demand, EventQuery
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.conformance.stores.backend import QUEUE, Api
@@ -70,6 +73,32 @@ async def pair(aws: StrictProxy, strict_aws: StrictAws, borrow_layout: BorrowLay
                 for services in (first, second)
             ]
             yield Pair(aws, stores[0], *apis)
+
+
+async def test_every_read_has_a_deadline(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    (job_id,) = await pair.add()
+    store = pair.store
+    reads: list[Callable[[], Awaitable[Any]]] = [
+        lambda: store.get_job(job_id),
+        lambda: store.get_life(job_id),
+        lambda: store.list_jobs(JobQuery(queue=QUEUE)),
+        lambda: store.list_queues(limit=100),
+        lambda: store.read_events(EventQuery(job_id=job_id, after=Position(1, 0))),
+        lambda: store.find_key("nobody"),
+        store.list_keys,
+        lambda: store.read_marks([job_id]),
+        lambda: store.link_payloads(job_id, 60),
+    ]
+    for read in reads:
+        await read()
+    monkeypatch.setattr(store_module, "READ_SECONDS", 0.05)
+    pair.aws.faults.add(Fault(kind=FaultKind.DELAY))
+    for read in reads:
+        with pytest.raises(DeadlineExceeded):
+            await asyncio.wait_for(read(), 30)
+    monkeypatch.undo()
+    pair.aws.faults.clear()
+    assert (await store.get_job(job_id)).job_id == job_id
 
 
 async def test_an_extension_that_is_late_does_not_hide_what_was_released(pair: Pair) -> None:

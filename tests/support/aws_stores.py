@@ -15,6 +15,7 @@ from airunner.aws.clients import OF_A_STORE
 from airunner.domain.clock import Clock
 from airunner.stores.aws import layout as shapes
 from airunner.stores.aws.layout import Layout
+from airunner.stores.aws.listing import ListingBounds
 from airunner.stores.aws.store import AwsStore
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
 from tests.support.aws import new_env
@@ -116,10 +117,10 @@ async def make_resources(
     return replace(layout, queues=named)
 
 
-def make_store(url: str, layout: Layout, clock: Clock) -> AwsStore:
+def make_store(url: str, layout: Layout, clock: Clock, list_bounds: ListingBounds | None = None) -> AwsStore:
     clients = (
         *(name for name in OF_A_STORE if layout.bucket or name != "s3"),
         *(["streams"] if layout.streams else []),
     )
     options = replace(options_of(url), bucket=layout.bucket, clients=clients)
-    return AwsStore(Aws(options), layout, clock, short_poll_seconds=0)
+    return AwsStore(Aws(options), layout, clock, short_poll_seconds=0, list_bounds=list_bounds)

@@ -278,6 +278,7 @@ def _queries(by_cursor: bool) -> st.SearchStrategy[requests.JobQuery]:
 
 
 queries = st.booleans().flatmap(_queries)
+overview_queries = values(requests.OverviewQuery, page_size=signed, cursor=texts)
 redrives = values(
     requests.Redrive, queue=texts, max_messages=signed, all=st.booleans(), dry_run=st.booleans()
 )
@@ -305,6 +306,8 @@ workers = values(
     last_seen_at=instants,
     job_ids=names,
 )
+queue_pages = values(answers.QueuePage, queues=st.lists(queues, max_size=3), next_cursor=texts)
+worker_pages = values(answers.WorkerPage, workers=st.lists(workers, max_size=3), next_cursor=texts)
 dead_letters = values(
     answers.DeadLetter,
     message_id=texts,

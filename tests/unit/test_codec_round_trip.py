@@ -123,6 +123,12 @@ PAIRS: dict[str, Pair[Any]] = {
         requests.get_from_pb,
     ),
     "requests.query": pair(wire.queries, requests.query_to_pb, requests.query_from_pb),
+    "requests.queues_query": pair(
+        wire.overview_queries, requests.queues_query_to_pb, requests.overview_query_from_pb
+    ),
+    "requests.workers_query": pair(
+        wire.overview_queries, requests.workers_query_to_pb, requests.overview_query_from_pb
+    ),
     "requests.cancel": pair(wire.texts, requests.cancel_to_pb, requests.cancel_from_pb),
     "requests.retry": pair(
         arguments(job_id=wire.texts, request_id=wire.texts),
@@ -152,10 +158,8 @@ PAIRS: dict[str, Pair[Any]] = {
     "answers.cancelled": pair(wire.jobs, answers.cancelled_to_pb, answers.one_job_from_pb),
     "answers.retried": pair(wire.jobs, answers.retried_to_pb, answers.one_job_from_pb),
     "answers.page": pair(wire.pages, answers.page_to_pb, answers.page_from_pb),
-    "answers.queues": pair(st.lists(wire.queues, max_size=3), answers.queues_to_pb, answers.queues_from_pb),
-    "answers.workers": pair(
-        st.lists(wire.workers, max_size=3), answers.workers_to_pb, answers.workers_from_pb
-    ),
+    "answers.queues": pair(wire.queue_pages, answers.queues_to_pb, answers.queues_from_pb),
+    "answers.workers": pair(wire.worker_pages, answers.workers_to_pb, answers.workers_from_pb),
     "answers.published": pair(wire.published, answers.published_to_pb, answers.published_from_pb),
     "answers.stream_published": pair(
         wire.published, answers.stream_published_to_pb, answers.published_from_pb
@@ -179,8 +183,6 @@ PAIRS: dict[str, Pair[Any]] = {
 }
 # Messages without any field.
 EMPTY = {
-    "requests.list_queues_to_pb",
-    "requests.list_workers_to_pb",
     "answers.paused_to_pb",
     "answers.resumed_to_pb",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airunner.domain.splitting import split_by_count, split_by_size
+from airunner.domain.splitting import split_by_count, split_by_size, take_by_size
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,26 @@ from airunner.domain.splitting import split_by_count, split_by_size
 )
 def test_portions_hold_at_most_ten(sizes: list[int], divided: list[list[int]]) -> None:
     assert split_by_size(sizes, lambda size: size, 10) == divided
+
+
+@pytest.mark.parametrize(
+    ("sizes", "taken"),
+    [
+        ([], []),
+        ([3, 3, 4, 1], [3, 3, 4]),
+        ([3, 3, 5, 1], [3, 3]),
+        ([11, 1], [11]),
+        ([0, 10, 0, 1], [0, 10, 0]),
+    ],
+)
+def test_what_is_taken_has_at_most_ten_or_is_one(sizes: list[int], taken: list[int]) -> None:
+    entries = iter(sizes)
+    assert take_by_size(entries, lambda size: size, 10) == taken
+    assert list(entries) == sizes[len(taken) + 1 :]
+
+
+def test_none_may_be_taken_where_one_is_not_asked_for() -> None:
+    assert take_by_size([11, 1], lambda size: size, 10, at_least=0) == []
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ async def test_a_purge_leaves_no_row_behind(tmp_path: Path, clock: ManualClock) 
 async def test_a_store_that_is_not_open_says_so(tmp_path: Path, clock: ManualClock) -> None:
     store = SqliteStore(tmp_path, clock)
     with pytest.raises(Unavailable):
-        await store.list_queues()
+        await store.list_queues(limit=1)
     await store.open()
     await store.check()
     await store.close()

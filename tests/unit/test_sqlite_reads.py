@@ -12,11 +12,15 @@ from pathlib import Path
 import pytest
 
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, Unavailable
-from airunner.domain.requests import JobQuery
-from airunner.stores.sqlite import SqliteStore, schema
+from airunner.domain.job import JobState
+from airunner.domain.requests import JobQuery, OverviewQuery
+from airunner.stores.pages import PageBounds
+from airunner.stores.sqlite import SqliteStore, queries, schema
 from airunner.stores.sqlite import store as store_module
+from airunner.stores.sqlite.migrations import migrate
 from airunner.stores.sqlite.store import DATABASE
 from airunner.testing.clock import ManualClock
+from airunner.testing.factories import make_request, make_services
 
 ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 
@@ -57,6 +61,55 @@ async def test_a_damaged_file_is_not_ready(store: SqliteStore, tmp_path: Path) -
         await store._read(damaged)
     with pytest.raises(Unavailable, match="damaged"):
         await store.check()
+
+
+async def test_to_wait_for_a_reader_is_part_of_it(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    busy = [asyncio.create_task(store._read(lambda _: go_on.wait(60))) for _ in range(3)]
+    await asyncio.sleep(0)
+    monkeypatch.setattr(store_module, "READ_SECONDS", -1)
+    late = asyncio.create_task(store.list_queues(limit=100))
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(DeadlineExceeded):
+        await late
+    await asyncio.gather(*busy)
+
+
+@pytest.mark.parametrize("cursor", ["", "j1f4"])
+@pytest.mark.parametrize("state", [None, JobState.RUNNING])
+@pytest.mark.parametrize("queue", ["", "builds"])
+def test_a_list_is_read_along_an_index(
+    queue: str, state: JobState | None, cursor: str, tmp_path: Path
+) -> None:
+    statements: list[str] = []
+    with closing(schema.connect(tmp_path / DATABASE)) as connection:
+        migrate(connection)
+        connection.set_trace_callback(statements.append)
+        queries.list_jobs(connection, JobQuery(queue=queue, state=state, cursor=cursor), PageBounds())
+        connection.set_trace_callback(None)
+        (listing,) = [text for text in statements if text.startswith("SELECT")]
+        plan = " ".join(row[-1] for row in connection.execute(f"EXPLAIN QUERY PLAN {listing}"))
+    assert "TEMP B-TREE" not in plan
+    # All jobs, newest first, are those of the table itself, as far as the page needs them.
+    assert ("SCAN" in plan) == (not queue and state is None and not cursor), plan
+
+
+async def test_queues_come_by_the_hundred(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with make_services(SqliteStore(tmp_path, clock), clock) as services:
+        names = [f"q{number:03}" for number in range(250)]
+        await services.jobs.enqueue_jobs([make_request(queue) for queue in names[::2]])
+        for queue in names[1::2]:
+            await services.jobs.set_paused(queue, paused=True)
+        first = await services.jobs.page_queues(OverviewQuery())
+        assert [queue.name for queue in first.queues] == names[:100]
+        queues = await services.jobs.list_queues()
+        assert [(queue.name, queue.paused) for queue in queues] == [
+            (name, number % 2 == 1) for number, name in enumerate(names)
+        ]
 
 
 @pytest.mark.parametrize(

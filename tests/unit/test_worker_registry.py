@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airunner.domain.answers import Enqueued
-from airunner.domain.requests import CompleteRequest, DequeueRequest, UpdateRequest
+from airunner.domain.requests import CompleteRequest, DequeueRequest, OverviewQuery, UpdateRequest
 from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
@@ -62,3 +62,16 @@ async def test_a_list_names_a_hundred_jobs_of_a_worker_at_most(clock: ManualCloc
         for _ in range(3):
             await take(services, 50)
         assert await held(services) == 100
+
+
+async def test_an_answer_has_a_hundred_workers_unless_more_are_asked_for(clock: ManualClock) -> None:
+    async with make_services(MemoryStore(clock), clock) as services:
+        for number in range(601):
+            worker_id = f"w{number:03}"
+            await services.jobs.dequeue_jobs(
+                DequeueRequest(queue="builds", worker_id=worker_id, wait_seconds=0)
+            )
+        pages = [await services.jobs.page_workers(OverviewQuery(page_size=size)) for size in (0, 500)]
+        assert [len(page.workers) for page in pages] == [100, 500]
+        names = [worker.worker_id for worker in await services.jobs.list_workers()]
+        assert names == [f"w{number:03}" for number in range(601)]

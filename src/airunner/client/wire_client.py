@@ -24,21 +24,22 @@ from airunner.codec.requests import (
     enqueue_batch_to_pb,
     enqueue_to_pb,
     get_to_pb,
-    list_queues_to_pb,
-    list_workers_to_pb,
     pause_to_pb,
     publish_to_pb,
     query_to_pb,
+    queues_query_to_pb,
     release_to_pb,
     resume_to_pb,
     retry_to_pb,
     update_to_pb,
+    workers_query_to_pb,
 )
 from airunner.domain import limits
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import AirunnerError
 from airunner.domain.requests import ReleaseRequest
 from airunner.domain.retry import RetryPolicy
+from airunner.services.api import all_queues, all_workers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -55,8 +56,10 @@ if TYPE_CHECKING:
         HeldJob,
         JobPage,
         Published,
+        QueuePage,
         QueueStats,
         Redriven,
+        WorkerPage,
         WorkerSeen,
     )
     from airunner.domain.clock import Clock
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
         DequeueRequest,
         EnqueueRequest,
         JobQuery,
+        OverviewQuery,
         Redrive,
         StreamRequest,
         UpdateRequest,
@@ -185,10 +189,14 @@ class WireClient:
         request = retry_to_pb(job_id=job_id, request_id=request_id or str(uuid.uuid4()))
         return answers.one_job_from_pb(await self._jobs.call(JobServiceClient.retry_job, request))
 
-    async def list_queues(self) -> Sequence[QueueStats]:
-        """Return the queues that were used, by name."""
-        reply = await self._jobs.call(JobServiceClient.list_queues, list_queues_to_pb())
+    async def page_queues(self, query: OverviewQuery) -> QueuePage:
+        """Return a page of the queues that were used, by name."""
+        reply = await self._jobs.call(JobServiceClient.list_queues, queues_query_to_pb(query))
         return answers.queues_from_pb(reply)
+
+    async def list_queues(self) -> Sequence[QueueStats]:
+        """Return all queues that were used, by name: page after page."""
+        return await all_queues(self)
 
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
@@ -197,10 +205,14 @@ class WireClient:
         else:
             await self._jobs.call(JobServiceClient.resume_queue, resume_to_pb(queue))
 
-    async def list_workers(self) -> Sequence[WorkerSeen]:
-        """Return the workers that called the server lately."""
-        reply = await self._jobs.call(JobServiceClient.list_workers, list_workers_to_pb())
+    async def page_workers(self, query: OverviewQuery) -> WorkerPage:
+        """Return a page of the workers that called the server lately, by name."""
+        reply = await self._jobs.call(JobServiceClient.list_workers, workers_query_to_pb(query))
         return answers.workers_from_pb(reply)
+
+    async def list_workers(self) -> Sequence[WorkerSeen]:
+        """Return all workers that called the server lately: page after page."""
+        return await all_workers(self)
 
     async def list_dead_letters(self, queue: str, *, max_messages: int = 0) -> DeadLetterPage:
         """Look at dead letters; FailedPrecondition where the store has no dead-letter queues."""

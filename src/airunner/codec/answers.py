@@ -12,7 +12,17 @@ from airunner.codec.errors import from_entry, to_entry
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import instant, set_instant
 from airunner.codec.jobs import JobReader, JobWriter, job_from_pb, job_to_pb
-from airunner.domain.answers import DequeuedJob, Enqueued, HeldJob, JobPage, Published, QueueStats, WorkerSeen
+from airunner.domain.answers import (
+    DequeuedJob,
+    Enqueued,
+    HeldJob,
+    JobPage,
+    Published,
+    QueuePage,
+    QueueStats,
+    WorkerPage,
+    WorkerSeen,
+)
 from airunner.domain.errors import AirunnerError
 from airunner.domain.job import JobState
 
@@ -161,10 +171,10 @@ def page_from_pb(message: pb.ListJobsResponse) -> JobPage:
     )
 
 
-def queues_to_pb(queues: Sequence[QueueStats]) -> pb.ListQueuesResponse:
-    """Return the message of the queues that have been used."""
-    message = pb.ListQueuesResponse()
-    for stats in queues:
+def queues_to_pb(page: QueuePage) -> pb.ListQueuesResponse:
+    """Return the message of a page of queues."""
+    message = pb.ListQueuesResponse(next_cursor=page.next_cursor)
+    for stats in page.queues:
         queue = message.queues.add(
             name=stats.name, paused=stats.paused, scheduled=stats.scheduled, running=stats.running
         )
@@ -172,9 +182,9 @@ def queues_to_pb(queues: Sequence[QueueStats]) -> pb.ListQueuesResponse:
     return message
 
 
-def queues_from_pb(message: pb.ListQueuesResponse) -> list[QueueStats]:
-    """Return the queues that have been used."""
-    return [
+def queues_from_pb(message: pb.ListQueuesResponse) -> QueuePage:
+    """Return a page of queues."""
+    queues = [
         QueueStats(
             name=queue.name,
             paused=queue.paused,
@@ -184,6 +194,7 @@ def queues_from_pb(message: pb.ListQueuesResponse) -> list[QueueStats]:
         )
         for queue in message.queues
     ]
+    return QueuePage(queues=queues, next_cursor=message.next_cursor)
 
 
 def paused_to_pb() -> pb.PauseQueueResponse:
@@ -196,10 +207,10 @@ def resumed_to_pb() -> pb.ResumeQueueResponse:
     return pb.ResumeQueueResponse()
 
 
-def workers_to_pb(workers: Sequence[WorkerSeen]) -> pb.ListWorkersResponse:
-    """Return the message of the workers that were seen lately."""
-    message = pb.ListWorkersResponse()
-    for seen in workers:
+def workers_to_pb(page: WorkerPage) -> pb.ListWorkersResponse:
+    """Return the message of a page of workers."""
+    message = pb.ListWorkersResponse(next_cursor=page.next_cursor)
+    for seen in page.workers:
         worker = message.workers.add(
             worker_id=seen.worker_id,
             instance_id=seen.instance_id,
@@ -210,9 +221,9 @@ def workers_to_pb(workers: Sequence[WorkerSeen]) -> pb.ListWorkersResponse:
     return message
 
 
-def workers_from_pb(message: pb.ListWorkersResponse) -> list[WorkerSeen]:
-    """Return the workers that were seen lately."""
-    return [
+def workers_from_pb(message: pb.ListWorkersResponse) -> WorkerPage:
+    """Return a page of workers."""
+    workers = [
         WorkerSeen(
             worker_id=worker.worker_id,
             instance_id=worker.instance_id,
@@ -222,6 +233,7 @@ def workers_from_pb(message: pb.ListWorkersResponse) -> list[WorkerSeen]:
         )
         for worker in message.workers
     ]
+    return WorkerPage(workers=workers, next_cursor=message.next_cursor)
 
 
 def published_to_pb(published: Published) -> pb.PublishJobEventBatchResponse:

@@ -116,7 +116,7 @@ def is_cancellation(error: ConnectError) -> bool:
 
 def _retry_info(error: errors.Overloaded) -> pb.RetryInfo:
     detail = pb.RetryInfo()
-    set_duration(detail.retry_delay, math.ceil(error.retry_after_seconds * 1000))
+    set_duration(detail.retry_delay, math.ceil(round(error.retry_after_seconds * 1000, 3)))
     return detail
 
 

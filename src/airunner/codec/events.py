@@ -57,7 +57,8 @@ def decode_event(encoded: EncodedEvent) -> Event:
     """Return the event of a stored payload; one that cannot be decoded is a Gap, not silence."""
     try:
         message = pb.JobEvent.FromString(encoded.payload)
-        return event_from_pb(message, attempt=encoded.attempt)
+        event = event_from_pb(message, attempt=encoded.attempt)
+        _check_place(event, encoded)
     except (DecodeError, InvalidArgument, ValueError):
         gap = Gap(
             first_sequence=encoded.first_sequence,
@@ -70,6 +71,7 @@ def decode_event(encoded: EncodedEvent) -> Event:
             data=gap,
             attempt=encoded.attempt,
         )
+    return event
 
 
 def admit_events(messages: Iterable[pb.JobEvent], now: int) -> list[EncodedEvent]:
@@ -146,6 +148,19 @@ def event_from_pb(message: pb.JobEvent, *, attempt: int = 0) -> Event:
         attempt=attempt or message.attempt,
         cursor=message.cursor,
     )
+
+
+def _check_place(event: Event, encoded: EncodedEvent) -> None:
+    """Refuse an event that can be decoded, but is not the one of its place."""
+    if (event.sequence, event.last_sequence) != (encoded.first_sequence, encoded.last_sequence):
+        raise InvalidArgument("the event is of another place")
+    data = event.data
+    if isinstance(data, OutputBatch):
+        count = data.end_sequence - event.sequence + 1
+        if data.start_sequence != event.sequence or len(data.outputs) != count:
+            raise InvalidArgument("the batch is of another place")
+        if len(data.timestamps) not in (0, count):
+            raise InvalidArgument("the batch is not whole")
 
 
 def _kind(message: pb.JobEvent) -> EventType:

@@ -20,6 +20,7 @@ from airunner.domain.requests import (
     DequeueRequest,
     EnqueueRequest,
     JobQuery,
+    OverviewQuery,
     ReleaseRequest,
     UpdateRequest,
 )
@@ -267,11 +268,18 @@ def queue_from_pb(message: pb.PauseQueueRequest | pb.ResumeQueueRequest) -> str:
     return message.queue
 
 
-def list_queues_to_pb() -> pb.ListQueuesRequest:
-    """Return the message that asks for the queues."""
-    return pb.ListQueuesRequest()
+@refusing
+def queues_query_to_pb(query: OverviewQuery) -> pb.ListQueuesRequest:
+    """Return the message that asks for queues."""
+    return pb.ListQueuesRequest(page_size=query.page_size, cursor=query.cursor)
 
 
-def list_workers_to_pb() -> pb.ListWorkersRequest:
-    """Return the message that asks for the workers."""
-    return pb.ListWorkersRequest()
+@refusing
+def workers_query_to_pb(query: OverviewQuery) -> pb.ListWorkersRequest:
+    """Return the message that asks for workers."""
+    return pb.ListWorkersRequest(page_size=query.page_size, cursor=query.cursor)
+
+
+def overview_query_from_pb(message: pb.ListQueuesRequest | pb.ListWorkersRequest) -> OverviewQuery:
+    """Return which queues or workers are asked for."""
+    return OverviewQuery(page_size=message.page_size, cursor=message.cursor)

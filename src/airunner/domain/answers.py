@@ -74,6 +74,14 @@ class QueueStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePage:
+    """Queues by name. `next_cursor` is empty when there is nothing more."""
+
+    queues: Sequence[QueueStats]
+    next_cursor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSeen:
     """A worker that called this server lately."""
 
@@ -82,6 +90,14 @@ class WorkerSeen:
     queues: Sequence[str]
     last_seen_at: int
     job_ids: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPage:
+    """Workers by name. `next_cursor` is empty when there is nothing more."""
+
+    workers: Sequence[WorkerSeen]
+    next_cursor: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,6 +120,20 @@ class JobQuery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewQuery:
+    """Which part of all queues or workers to list, by name: from the first on, or after a cursor."""
+
+    page_size: int = 0
+    cursor: str = ""
+
+    def validate(self) -> int:
+        """Return the size of a page, or refuse what is out of range."""
+        size, default = self.page_size, limits.DEFAULT_OVERVIEW_SIZE
+        limits.check_size(self.cursor, "cursor", limits.MAX_NAME_BYTES)
+        return limits.in_range_or_default(size, "page_size", default, 1, limits.MAX_PAGE_SIZE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Redrive:
     """Which messages to send back: those of open jobs, or all; never one that loops."""
 

@@ -115,10 +115,10 @@ class JobServiceEndpoint:
         return answers.retried_to_pb(await self._service.retry_job(**requests.retry_from_pb(request)))
 
     async def list_queues(
-        self, _request: pb.ListQueuesRequest, _: RequestContext[pb.ListQueuesRequest, pb.ListQueuesResponse]
+        self, request: pb.ListQueuesRequest, _: RequestContext[pb.ListQueuesRequest, pb.ListQueuesResponse]
     ) -> pb.ListQueuesResponse:
-        """List the queues that have been used."""
-        return answers.queues_to_pb(await self._service.list_queues())
+        """List queues that have been used."""
+        return answers.queues_to_pb(await self._service.page_queues(requests.overview_query_from_pb(request)))
 
     async def pause_queue(
         self, request: pb.PauseQueueRequest, _: RequestContext[pb.PauseQueueRequest, pb.PauseQueueResponse]
@@ -136,11 +136,12 @@ class JobServiceEndpoint:
 
     async def list_workers(
         self,
-        _request: pb.ListWorkersRequest,
+        request: pb.ListWorkersRequest,
         _: RequestContext[pb.ListWorkersRequest, pb.ListWorkersResponse],
     ) -> pb.ListWorkersResponse:
-        """List the workers that were seen lately."""
-        return answers.workers_to_pb(await self._service.list_workers())
+        """List workers that were seen lately."""
+        page = await self._service.page_workers(requests.overview_query_from_pb(request))
+        return answers.workers_to_pb(page)
 
     def _prepare(self, reader: CompletionReader, message: pb.CompleteJobRequest) -> Completion:
         return self._service.prepare_completion(*reader.read(message))

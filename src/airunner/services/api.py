@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from airunner.domain.requests import OverviewQuery
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
         HeldJob,
         JobPage,
         Published,
+        QueuePage,
         QueueStats,
+        WorkerPage,
         WorkerSeen,
     )
     from airunner.domain.errors import AirunnerError
@@ -66,14 +70,40 @@ class JobsApi(Protocol):
     async def retry_job(self, job_id: str, request_id: str) -> Job:
         """Enqueue a copy of a terminal job. Idempotent on request_id."""
 
+    async def page_queues(self, query: OverviewQuery) -> QueuePage:
+        """Return a page of the queues that were used, by name."""
+
     async def list_queues(self) -> Sequence[QueueStats]:
-        """Return the queues that were used, by name."""
+        """Return all queues that were used, by name: page after page."""
 
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
 
+    async def page_workers(self, query: OverviewQuery) -> WorkerPage:
+        """Return a page of the workers that called lately, or hold jobs, by name."""
+
     async def list_workers(self) -> Sequence[WorkerSeen]:
-        """Return the workers that called lately, or hold jobs."""
+        """Return all workers that called lately, or hold jobs: page after page."""
+
+
+async def all_queues(jobs: JobsApi) -> list[QueueStats]:
+    """Return the queues of all pages; each page is of its own moment."""
+    page = await jobs.page_queues(OverviewQuery())
+    found = [*page.queues]
+    while page.next_cursor:
+        page = await jobs.page_queues(OverviewQuery(cursor=page.next_cursor))
+        found += page.queues
+    return found
+
+
+async def all_workers(jobs: JobsApi) -> list[WorkerSeen]:
+    """Return the workers of all pages; each page is of its own moment."""
+    page = await jobs.page_workers(OverviewQuery())
+    found = [*page.workers]
+    while page.next_cursor:
+        page = await jobs.page_workers(OverviewQuery(cursor=page.next_cursor))
+        found += page.workers
+    return found
 
 
 class EventsApi(Protocol):

@@ -156,10 +156,10 @@ class EventService:
         request.validate()
         job_id = limits.check_uuid(request.job_id, "job_id")
         caller = current_caller.get()
-        if request.attempt and not caller.queues:
-            return start_position(request, 0)
-        job = caller.check_job(await self._store.get_job(job_id))
-        return start_position(request, 0 if request.attempt else job.attempt)
+        if caller.queues:
+            caller.check_job(await self._store.get_job(job_id))
+        current = 0 if request.attempt else (await self._store.get_life(job_id)).attempt
+        return start_position(request, current)
 
 
 def _wanted(event_filter: frozenset[EventType]) -> frozenset[EventType]:

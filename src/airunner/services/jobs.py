@@ -13,7 +13,7 @@ from airunner.codec.execution import encode_execution, merge_execution
 from airunner.codec.jobs import encode_params
 from airunner.domain import limits
 from airunner.domain.abridging import abridged
-from airunner.domain.answers import DequeuedJob, HeldJob
+from airunner.domain.answers import DequeuedJob, HeldJob, QueuePage, WorkerPage
 from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArgument, Unavailable
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import JobState, mint_job_id
@@ -21,6 +21,7 @@ from airunner.domain.lifecycle import held
 from airunner.domain.outcomes import prepare_entries, send_entries, single
 from airunner.domain.token import TaskToken
 from airunner.services import metrics
+from airunner.services.api import all_queues, all_workers
 from airunner.services.call_log import log_cancelled, log_enqueued, log_paused, log_retried
 from airunner.services.caller import current_caller
 from airunner.services.notifier import holder_bell, job_bell
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         DequeueRequest,
         EnqueueRequest,
         JobQuery,
+        OverviewQuery,
         ReleaseRequest,
         UpdateRequest,
     )
@@ -152,7 +154,7 @@ class JobService:
                 await bell.wait(noted, until)
                 self._refuse_when_stopping()
                 noted = bell.rings
-                life = held((await self._store.get_job(token.job_id)).life, token.attempt)
+                life = held(await self._store.get_life(token.job_id), token.attempt)
 
     async def complete_jobs(self, requests: Sequence[CompleteRequest]) -> Sequence[JobState | AirunnerError]:
         """End held jobs, each with its own outcome."""
@@ -209,14 +211,18 @@ class JobService:
         until = self._clock.now() + wait_seconds * 1000
         waiting = self._admission.wait() if wait_seconds else nullcontext()
         with waiting, self._notifier.listen(job_bell(job_id)) as bell:
-            while True:
-                noted = bell.rings
-                job = await self._find(job_id)
-                if job.state.terminal or self._clock.now() >= until:
-                    return (await self._linked(job) if want_payload_urls else job).masked()
+            noted = bell.rings
+            job = await self._find(job_id)
+            while not job.state.terminal and self._clock.now() < until:
                 self._refuse_when_stopping()
                 await bell.wait(noted, until)
                 self._refuse_when_stopping()
+                noted = bell.rings
+                # A job that prints rings often: all of it is read when there is an answer.
+                ended = (await self._store.get_life(job_id)).state.terminal
+                if ended or self._clock.now() >= until:
+                    job = await self._store.get_job(job_id)
+        return (await self._linked(job) if want_payload_urls else job).masked()
 
     async def list_jobs(self, query: JobQuery) -> JobPage:
         """Return jobs, newest first, without their large parts; without a queue, those the caller may see."""
@@ -272,10 +278,16 @@ class JobService:
         enqueued = single(await self._store_new([copy], log_retried))
         return (await self._store.get_job(enqueued.job_id)).masked()
 
+    async def page_queues(self, query: OverviewQuery) -> QueuePage:
+        """Return a page of the queues that were used and that the caller may see, by name."""
+        size = query.validate()
+        queues = await self._visible_queues(query.cursor, size + 1)
+        next_cursor = queues[size - 1].name if len(queues) > size else ""
+        return QueuePage(queues=queues[:size], next_cursor=next_cursor)
+
     async def list_queues(self) -> Sequence[QueueStats]:
-        """Return the queues that were used and that the caller may see, by name."""
-        caller = current_caller.get()
-        return [stats for stats in await self._store.list_queues() if caller.may_use(stats.name)]
+        """Return all queues that were used and that the caller may see, by name."""
+        return await all_queues(self)
 
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
@@ -287,9 +299,26 @@ class JobService:
         await self._store.set_paused(queue, paused=paused)
         log_paused(queue, paused=paused)
 
+    async def page_workers(self, query: OverviewQuery) -> WorkerPage:
+        """Return a page of the workers that called lately, or hold jobs; see `list_workers`."""
+        size = query.validate()
+        queues = current_caller.get().queues
+        workers = self._workers.list(self._clock.now(), queues, after=query.cursor, limit=size + 1)
+        next_cursor = workers[size - 1].worker_id if len(workers) > size else ""
+        return WorkerPage(workers=workers[:size], next_cursor=next_cursor)
+
     async def list_workers(self) -> Sequence[WorkerSeen]:
-        """Return the workers that called lately, or hold jobs, as far as the caller may see their queues."""
-        return self._workers.list(self._clock.now(), current_caller.get().queues)
+        """Return all workers that called lately, or hold jobs, as far as the caller may see their queues."""
+        return await all_workers(self)
+
+    async def _visible_queues(self, after: str, limit: int) -> list[QueueStats]:
+        visible: list[QueueStats] = []
+        while True:
+            page = await self._store.list_queues(after=after, limit=limit)
+            visible += [stats for stats in page if current_caller.get().may_use(stats.name)]
+            if len(page) < limit or len(visible) >= limit:
+                return visible[:limit]
+            after = page[-1].name
 
     async def _find(self, job_id: str) -> Job:
         """Return a job that the caller may see; any other is not found."""

@@ -84,4 +84,4 @@ class Maintenance:
         """Look how jobs ended; this is rare enough to ask for each."""
         for job_id in job_ids:
             with suppress(NotFound):
-                metrics.expired((await self._store.get_job(job_id)).life)
+                metrics.expired(await self._store.get_life(job_id))

@@ -79,16 +79,21 @@ class WorkerRegistry:
             worker.job_ids.pop(job_id, None)
         return since
 
-    def list(self, now: int, queues: Collection[str] = ()) -> Sequence[WorkerSeen]:
-        """Return the workers that called lately or hold jobs, by name, each with up to 100 of its jobs.
+    def list(
+        self, now: int, queues: Collection[str] = (), *, after: str = "", limit: int
+    ) -> Sequence[WorkerSeen]:
+        """Return workers that called lately or hold jobs, by name, each with up to 100 of its jobs.
 
-        With `queues`, those that serve or hold something of these, and of each worker no more than that.
+        The first so many whose names come after another. With `queues`, those that serve or hold something of
+        these, and of each worker no more than that.
         """
         for worker_id, worker in list(self._workers.items()):
             if now - worker.last_seen_at > _FORGOTTEN_AFTER_MS and not worker.job_ids:
                 del self._workers[worker_id]
-        seen = (_seen(worker_id, worker, queues) for worker_id, worker in sorted(self._workers.items()))
-        return [worker for worker in seen if not queues or worker.queues or worker.job_ids]
+        later = sorted(worker_id for worker_id in self._workers if worker_id > after)
+        seen = (_seen(worker_id, self._workers[worker_id], queues) for worker_id in later)
+        visible = (worker for worker in seen if not queues or worker.queues or worker.job_ids)
+        return list(itertools.islice(visible, limit))
 
 
 def _seen(worker_id: str, worker: _Worker, queues: Collection[str]) -> WorkerSeen:

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     )
 
 
+READ_SECONDS = 10
+"""What a read may take, by whatever it has to wait for: longer than any that is well asked."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """Where stores may differ."""
@@ -144,11 +148,20 @@ class JobStore(KeyStore, Protocol):
     async def get_job(self, job_id: str) -> Job:
         """Return a job, or raise JobNotFound."""
 
-    async def list_jobs(self, query: JobQuery, *, queues: Collection[str] = ()) -> JobPage:
-        """Return jobs, newest first; where `queues` are given, only jobs of these."""
+    async def get_life(self, job_id: str) -> Lifecycle:
+        """Return the life of a job without reading its parameters, or raise JobNotFound.
 
-    async def list_queues(self) -> Sequence[QueueStats]:
-        """Return the queues that were used, by name."""
+        A result that is kept apart may be missing: this is for looking often.
+        """
+
+    async def list_jobs(self, query: JobQuery, *, queues: Collection[str] = ()) -> JobPage:
+        """Return jobs, newest first; where `queues` are given, only jobs of these.
+
+        See `stores.pages` for what is counted and numbered.
+        """
+
+    async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:
+        """Return queues that were used, by name: the first so many whose names come after another."""
 
     async def queue_names(self) -> Collection[str]:
         """Return the names of the queues that were used, or of those that are configured."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import bisect
 import itertools
+import sys
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,8 +15,9 @@ from airunner.domain.answers import Enqueued, JobPage, QueueStats
 from airunner.domain.errors import AirunnerError, AlreadyExists, JobNotFound, ResourceExhausted
 from airunner.domain.job import Job, JobState
 from airunner.domain.requests import JobQuery
+from airunner.domain.splitting import take_by_size
 from airunner.stores.base import Capabilities
-from airunner.stores.pages import cut_page
+from airunner.stores.pages import PageBounds, cut_page, keys_wanted, make_cursor, parse_cursor
 from airunner.stores.records import (
     ApiKey,
     AttemptKey,
@@ -26,6 +29,7 @@ from airunner.stores.records import (
     Release,
     Retention,
     Upkeep,
+    claim_size,
     fill_page,
 )
 from airunner.stores.waiting import WaitingRoom
@@ -47,16 +51,20 @@ class MemoryStore:
     shared = None
     changes = None
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, list_bounds: PageBounds | None = None) -> None:
         self._clock = clock
+        self._list_bounds = list_bounds or PageBounds()
         # In the order of their enqueueing, which is also that of their delivery.
         self._jobs: dict[str, Job] = {}
         # The number of each, which rises with every enqueue and is never used again.
         self._numbers: dict[str, int] = {}
+        self._params_bytes: dict[str, int] = {}
         self._next_number = itertools.count(1)
         self._fingerprints: dict[tuple[str, str], tuple[bytes, str]] = {}
         # Of each queue, the jobs that are not at their end.
         self._open: dict[str, dict[str, None]] = {}
+        # Of each queue, how many of these are scheduled.
+        self._scheduled: Counter[str] = Counter()
         # Of each queue that was ever paused, whether it is now.
         self._paused: dict[str, bool] = {}
         # Of each job, its events by (attempt, first sequence), and when each was stored.
@@ -147,20 +155,33 @@ class MemoryStore:
         """Return a job."""
         return self._job(job_id)
 
+    async def get_life(self, job_id: str) -> Lifecycle:
+        """Return the life of a job."""
+        return self._job(job_id).life
+
     async def list_jobs(self, query: JobQuery, *, queues: Collection[str] = ()) -> JobPage:
         """Return jobs, newest first."""
-        matching = [
-            (self._numbers[job.job_id], job)
-            for job in self._jobs.values()
+        before = parse_cursor(query.cursor) if query.cursor else sys.maxsize
+        matching = (
+            job_id
+            for job_id, job in reversed(self._jobs.items())
             if query.queue in ("", job.queue)
             and query.state in (None, job.state)
             and (not queues or job.queue in queues)
-        ]
-        return cut_page(matching[::-1], query)
+            and self._numbers[job_id] < before
+        )
+        found = list(itertools.islice(matching, keys_wanted(query, self._list_bounds)))
+        page = cut_page(found, query, self._list_bounds)
+        return JobPage(
+            jobs=[self._jobs[job_id] for job_id in page.keys],
+            last_page=page.last_page,
+            next_cursor=make_cursor(self._numbers[page.keys[-1]]) if page.is_followed else "",
+        )
 
-    async def list_queues(self) -> Sequence[QueueStats]:
-        """Return the queues that were used, by name."""
-        return [self._stats(queue) for queue in sorted(await self.queue_names())]
+    async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:
+        """Return queues that were used, by name."""
+        later = sorted(queue for queue in await self.queue_names() if queue > after)
+        return [self._stats(queue) for queue in later[:limit]]
 
     async def queue_names(self) -> Collection[str]:
         """Return the names of the queues that were used."""
@@ -227,6 +248,7 @@ class MemoryStore:
 
     def _save(self, job: Job, life: Lifecycle) -> Job:
         self._jobs[job.job_id] = changed = replace(job, life=life)
+        self._scheduled[job.queue] += _is_scheduled(life) - _is_scheduled(job.life)
         if life.state.terminal:
             self._open[job.queue].pop(job.job_id, None)
         self._arm()
@@ -239,7 +261,7 @@ class MemoryStore:
             if known[0] != new.fingerprint:
                 return AlreadyExists()
             return Enqueued(job_id=job.job_id, created_at=job.created_at, state=job.state)
-        if max_queued and self._stats(new.queue).scheduled >= max_queued:
+        if max_queued and self._scheduled[new.queue] >= max_queued:
             return ResourceExhausted(f"queue {new.queue} holds its limit of {max_queued} scheduled jobs")
         self._fingerprints[new.principal, new.request_id] = (new.fingerprint, new.job_id)
         self._open.setdefault(new.queue, {})[new.job_id] = None
@@ -255,6 +277,8 @@ class MemoryStore:
             retried_from=new.retried_from,
         )
         self._numbers[new.job_id] = next(self._next_number)
+        self._scheduled[new.queue] += 1
+        self._params_bytes[new.job_id] = len(new.params_bytes)
         return Enqueued(job_id=new.job_id, created_at=new.created_at, state=JobState.SCHEDULED)
 
     def _complete(self, completion: Completion, now: int) -> Lifecycle | AirunnerError:
@@ -273,7 +297,8 @@ class MemoryStore:
         for queue in demand.queues:
             found = self._claimable(queue, demand.max_jobs, now)
             if found:
-                return [self._begin(job, demand, now) for job in found]
+                fitting = take_by_size(found, self._claim_size, demand.max_bytes)
+                return [self._begin(job, demand, now) for job in fitting]
         return []
 
     def _claimable(self, queue: str, max_jobs: int, now: int) -> list[Job]:
@@ -287,6 +312,9 @@ class MemoryStore:
                 if len(found) == max_jobs:
                     break
         return found
+
+    def _claim_size(self, job: Job) -> int:
+        return claim_size(self._params_bytes[job.job_id], job.life.last_error)
 
     def _begin(self, job: Job, demand: Demand, now: int) -> Job:
         life = lifecycle.claim(
@@ -340,7 +368,7 @@ class MemoryStore:
     def _purge_jobs(self, before: int) -> int:
         old = [job for job in self._jobs.values() if job.state.terminal and job.life.finished_at <= before]
         for job in old:
-            del self._jobs[job.job_id], self._numbers[job.job_id]
+            del self._jobs[job.job_id], self._numbers[job.job_id], self._params_bytes[job.job_id]
             del self._fingerprints[job.principal, job.request_id]
             self._events.pop(job.job_id, None)
         return len(old)
@@ -352,3 +380,7 @@ class MemoryStore:
             purged += len(kept) - len(fresh)
             self._events[job_id] = fresh
         return purged
+
+
+def _is_scheduled(life: Lifecycle) -> bool:
+    return life.state is JobState.SCHEDULED

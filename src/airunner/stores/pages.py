@@ -1,37 +1,68 @@
-"""Pages of a list that is newest first."""
+"""Pages of a list that is newest first, by one rule on every store.
+
+Pages are counted up to a thousand jobs and have numbers up to ten thousand; cursors lead through any number.
+So no page costs more than a look at so many keys, however many jobs there are.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from airunner.domain.answers import JobPage
 from airunner.domain.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airunner.domain.job import Job
     from airunner.domain.requests import JobQuery
 
+K = TypeVar("K")
 
-def cut_page(newest_first: Sequence[tuple[int, Job]], query: JobQuery) -> JobPage:
-    """Return the wanted page of numbered jobs; the numbers rise with every enqueue."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageBounds:
+    """How far pages are counted and numbered."""
+
+    counted: int = 1_000
+    """Pages are counted up to so many jobs; what lies beyond is only known to be more."""
+    numbered: int = 10_000
+    """Pages have numbers up to so many jobs; cursors lead further."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageKeys(Generic[K]):
+    """The keys of one page. `is_followed` says that there are more behind them."""
+
+    keys: Sequence[K]
+    last_page: int
+    is_followed: bool
+
+
+def keys_wanted(query: JobQuery, bounds: PageBounds) -> int:
+    """Return how many keys have to be known to cut a page: from the newest on, or from the cursor."""
     if query.cursor:
-        before = parse_cursor(query.cursor)
-        rest = [entry for entry in newest_first if entry[0] < before]
-    else:
-        rest = list(newest_first[(query.page - 1) * query.page_size :])
-    page = rest[: query.page_size]
-    return JobPage(
-        jobs=[job for _, job in page],
-        last_page=count_pages(len(newest_first), query.page_size),
-        next_cursor=make_cursor(page[-1][0]) if len(rest) > len(page) else "",
+        return query.page_size + 1
+    return min(max(bounds.counted, query.page * query.page_size) + 1, bounds.numbered + 1)
+
+
+def cut_page(
+    keys: Sequence[K], query: JobQuery, bounds: PageBounds, *, given_up: bool = False
+) -> PageKeys[K]:
+    """Return the wanted page of as many keys as `keys_wanted` says, or fewer where there are no more.
+
+    `given_up` says that the search ended before it had seen all. The last page is told exactly as far as
+    pages are counted, beyond that as the one after this, if there is one. A page that ends beyond what has
+    numbers is refused.
+    """
+    skipped = 0 if query.cursor else (query.page - 1) * query.page_size
+    end = skipped + query.page_size
+    if not query.cursor and len(keys) > bounds.numbered and end > bounds.numbered:
+        raise InvalidArgument(f"pages are numbered up to {bounds.numbered} jobs; follow next_cursor beyond")
+    return PageKeys(
+        keys=keys[skipped:end],
+        last_page=_last_page(len(keys), query, bounds, given_up=given_up),
+        is_followed=len(keys) > end,
     )
-
-
-def count_pages(items: int, page_size: int) -> int:
-    """Return the number of the last page; the first exists even when it is empty."""
-    return max(1, -(-items // page_size))
 
 
 def make_cursor(number: int) -> str:
@@ -47,3 +78,12 @@ def parse_cursor(cursor: str) -> int:
     except ValueError:
         pass
     raise InvalidArgument("cursor is not one of ours")
+
+
+def _last_page(known: int, query: JobQuery, bounds: PageBounds, *, given_up: bool) -> int:
+    if given_up:
+        return query.page + 1
+    if query.cursor or known > bounds.counted:
+        return query.page + 1 if known > query.page * query.page_size else query.page
+    # The first page exists even when it is empty.
+    return max(1, -(-known // query.page_size))

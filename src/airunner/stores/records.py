@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airunner.domain.lifecycle import Lifecycle
+from airunner.domain.limits import MAX_DEQUEUE_BYTES
 from airunner.domain.record import record
 
 if TYPE_CHECKING:
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from airunner.domain.event import EncodedEvent, Position
     from airunner.domain.execution import ExecutionConfig
     from airunner.domain.job import JobParams, JobResult, JobState
+
+
+# Names, instants and the task token of a job, and the receipt that SQS gave for it.
+_CLAIM_OVERHEAD_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,13 @@ class Demand:
     instance_id: str = ""
     # Whether to wait for jobs when there are none; `withdraw` ends the wait.
     waits: bool = True
+    # What the claimed jobs may have together by `claim_size`, unless it is one that has more.
+    max_bytes: int = MAX_DEQUEUE_BYTES
+
+
+def claim_size(params_bytes: int, last_error: str) -> int:
+    """Return how many bytes a claimed job has in an answer at most, beside its task token and all."""
+    return params_bytes + 4 * len(last_error) + _CLAIM_OVERHEAD_BYTES
 
 
 @record

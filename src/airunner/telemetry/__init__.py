@@ -39,6 +39,7 @@ from airunner.telemetry.server_metrics import (
     queue_paused,
     store_commit_time,
     store_commits,
+    store_rows_unreadable,
     streams_active,
     workers_seen,
 )
@@ -114,6 +115,7 @@ __all__ = [
     "set_up_metrics",
     "store_commit_time",
     "store_commits",
+    "store_rows_unreadable",
     "streams_active",
     "worker_slots",
     "workers_seen",

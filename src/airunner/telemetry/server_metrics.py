@@ -58,6 +58,10 @@ loop_last_success_age = Gauge(
 store_commits = Counter("airunner.store.commits", "Transactions committed")
 store_commit_time = Counter("airunner.store.commit_time", "Time that these commits took", unit="s")
 
+store_rows_unreadable = Counter(
+    "airunner.store.rows_unreadable", "Looks at rows that this server cannot read", "kind"
+)
+
 aws_calls = Counter("airunner.aws.calls", "Calls of AWS, retries included", "service", "operation", "outcome")
 aws_call_time = Histogram(
     "airunner.aws.call_time", "Time that these calls took", SECONDS, "service", "operation", unit="s"
@@ -99,6 +103,7 @@ SERVER_METRICS: Final[tuple[Instrument, ...]] = (
     loop_last_success_age,
     store_commits,
     store_commit_time,
+    store_rows_unreadable,
     aws_calls,
     aws_call_time,
     aws_sends_failed,

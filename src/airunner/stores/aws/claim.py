@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from airunner.aws.sqs import MAX_SEND_DELAY_SECONDS
 from airunner.domain import lifecycle
+from airunner.domain.errors import JobNotFound
 from airunner.domain.job import Job, JobState
+from airunner.domain.splitting import take_by_size
 from airunner.stores.aws.hold import BEYOND_ROW_SECONDS
-from airunner.stores.aws.items import row_from_item
 from airunner.stores.aws.layout import queue_key
+from airunner.stores.aws.unreadable import UnreadableRow
+from airunner.stores.records import claim_size
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -57,6 +60,15 @@ def judge(life: Lifecycle, now: int) -> MessageAction:
     return MessageAction.LATER if life.due_at - now <= MAX_SEND_DELAY_SECONDS * 1000 else MessageAction.DELETE
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedJobs:
+    """What messages came to: nothing if the queue is paused. `room` is what the answer may still have."""
+
+    jobs: Sequence[Job] = ()
+    room: int = 0
+    paused: bool = False
+
+
 class Claimer:
     """Turns messages into claimed jobs; the row decides, and is asked consistently."""
 
@@ -67,31 +79,44 @@ class Claimer:
         self._clock = clock
 
     async def claim(
-        self, queue: str, received: Sequence[ReceivedWake], demand: Demand
-    ) -> tuple[bool, list[Job]]:
-        """Claim what the messages name; return whether the queue is paused, and the jobs: none if it is.
+        self, queue: str, received: Sequence[ReceivedWake], demand: Demand, room: int
+    ) -> ClaimedJobs:
+        """Claim what the messages name, as far as there is room; the others are shown again.
 
-        A message whose row is missing is left alone: if it stays so, the queue's redrive puts it aside.
+        A message whose row is missing, or cannot be read here, is left alone: if it stays so, the queue's
+        redrive puts it aside.
         """
         # A job that is named twice needs one message.
         named = {message.job_id: message for message in received if message.job_id}
         items = await self._rows.read_many([*named, queue_key(queue)])
-        if is_paused(items.get(queue_key(queue))):
+        if self._rows.is_paused(items.get(queue_key(queue))):
             await self._messages.show_again(queue, [message.receipt for message in received])
-            return True, []
+            return ClaimedJobs(paused=True)
         spare = [message.receipt for message in received if named.get(message.job_id, message) is not message]
         self._messages.delete_later(queue, spare)
-        claims = [
-            self._claim_one(row_from_item(items[job_id]), message, demand)
-            for job_id, message in named.items()
-            if job_id in items
-        ]
+        rows = self._rows.rows_of(items[job_id] for job_id in named if job_id in items)
+        found = [(row, named[row.job_id]) for row in rows]
+        least = 1 if room == demand.max_bytes else 0
+        fitting = take_by_size(found, lambda entry: self._size(entry[0]), room, at_least=least)
+        beyond = found[len(fitting) :]
+        if beyond:
+            await self._messages.show_again(queue, [message.receipt for _, message in beyond])
+        claims = [self._claim_one(row, message, demand) for row, message in fitting]
         jobs = _claimed(await asyncio.gather(*claims, return_exceptions=True))
         receipts = [job.receipt for job in jobs]
         self._messages.extend_later(queue, receipts, demand.visibility_seconds + BEYOND_ROW_SECONDS)
-        return False, jobs
+        left = 0 if beyond else room - sum(self._size(row) for row, _ in fitting)
+        return ClaimedJobs(jobs=jobs, room=left)
+
+    def _size(self, row: Row) -> int:
+        """Return what a job adds to the answer: nothing if it is not to be claimed."""
+        if judge(row.life, self._clock.now()) is not MessageAction.CLAIM:
+            return 0
+        return claim_size(row.params_bytes, row.life.last_error)
 
     async def _claim_one(self, row: Row, message: ReceivedWake, demand: Demand) -> Job | None:
+        # What cannot be read is not claimed.
+        params = await self._payloads.params_of(row) if self._size(row) else None
         while True:
             now = self._clock.now()
             verdict = judge(row.life, now)
@@ -104,7 +129,7 @@ class Claimer:
                 return None
             written, row = await self._rows.write(row, self._next_life(row.life, verdict, demand, now))
             if written and verdict is MessageAction.CLAIM:
-                return replace(await self._payloads.job_of(row), receipt=message.receipt)
+                return replace(await self._payloads.job_of(row, params), receipt=message.receipt)
 
     def _next_life(self, life: Lifecycle, verdict: MessageAction, demand: Demand, now: int) -> Lifecycle:
         if verdict is MessageAction.END:
@@ -122,13 +147,10 @@ def _claimed(outcomes: Sequence[Job | BaseException | None]) -> list[Job]:
     """Return the jobs that were claimed: they must not be lost with others, which come back by themselves."""
     jobs = [outcome for outcome in outcomes if isinstance(outcome, Job)]
     failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    # Nobody else is held up by a job that cannot be read, or whose parameters are gone.
+    failures = [failure for failure in failures if not isinstance(failure, UnreadableRow | JobNotFound)]
     if failures and not jobs:
         raise failures[0]
     for failure in failures:
         _log.warning("aws.claim_failed", error=str(failure))
     return jobs
-
-
-def is_paused(item: dict[str, dict[str, object]] | None) -> bool:
-    """Return whether what is known of a queue says that nothing may be claimed from it."""
-    return bool(item and item.get("paused", {}).get("BOOL"))

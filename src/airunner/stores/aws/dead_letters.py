@@ -21,6 +21,7 @@ from airunner.domain.answers import (
 )
 from airunner.domain.errors import AirunnerError, FailedPrecondition
 from airunner.domain.job import JobState
+from airunner.stores.aws.items import number_if_any
 from airunner.stores.aws.wakeups import job_id_of
 from airunner.telemetry.logs import get_logger
 
@@ -42,6 +43,7 @@ _HIDDEN_SECONDS: Final = 30
 _BUDGET_MS: Final = 10_000
 _SHOWN_CHARACTERS: Final = 1024
 _REDRIVES: Final = "redrives"
+_ENDS: Final = frozenset(int(state) for state in JobState if state.terminal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,8 @@ def _reason(job_id: str, row: Item | None) -> DeadLetterReason:
         return DeadLetterReason.UNREADABLE
     if row is None:
         return DeadLetterReason.JOB_NOT_FOUND
-    ended = JobState(int(row["state"]["N"])).terminal
+    # A state that nobody here knows is none of the ends: a newer server may go on with the job.
+    ended = number_if_any(row, "state") in _ENDS
     return DeadLetterReason.JOB_ENDED if ended else DeadLetterReason.JOB_OPEN
 
 

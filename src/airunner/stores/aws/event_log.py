@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from airunner.aws.calls import ConditionFailed
@@ -15,7 +16,9 @@ from airunner.stores.aws.items import (
     number_at,
     sort_key,
     text,
+    unreadable_event,
 )
+from airunner.stores.aws.unreadable import key_of
 from airunner.stores.records import fill_page
 
 if TYPE_CHECKING:
@@ -25,16 +28,18 @@ if TYPE_CHECKING:
     from airunner.domain.event import EncodedEvent
     from airunner.stores.aws.items import Item, Row
     from airunner.stores.aws.layout import Layout
+    from airunner.stores.aws.unreadable import UnreadableRows
     from airunner.stores.records import EventPage, EventQuery
 
 
 class EventLog:
     """The events table. An event that lies beyond the last sequence of its attempt's row does not exist."""
 
-    def __init__(self, aws: Aws, layout: Layout, *, ttl_ms: int) -> None:
+    def __init__(self, aws: Aws, layout: Layout, *, ttl_ms: int, unreadable: UnreadableRows) -> None:
         self._aws = aws
         self._layout = layout
         self._ttl_ms = ttl_ms
+        self._unreadable = unreadable
 
     async def put(self, job_id: str, events: Sequence[EncodedEvent], now: int, *, replace: bool) -> bool:
         """Write events that nobody sees yet, one item each; False if others are in their place.
@@ -112,9 +117,18 @@ class EventLog:
         between = self._between(job_id, attempt, start, last)
         async for page in Pages(self._aws.dynamodb, "Query", **between, Limit=limit):
             for item in page["Items"]:
-                event = event_from_item(item)
-                if after < event.last_sequence <= last and number_at(item, "ttl") * 1000 > now:
+                event, expires_at = self._read(item)
+                if after < event.last_sequence <= last and expires_at > now:
                     yield event
+
+    def _read(self, item: Item) -> tuple[EncodedEvent, int]:
+        """Return the event of an item and when it expires; one that cannot be read is a gap."""
+        try:
+            return event_from_item(item), number_at(item, "ttl") * 1000
+        except Exception as error:  # noqa: BLE001  whatever somebody wrote there
+            event = unreadable_event(item)
+            self._unreadable.note("event", f"{key_of(item)} {event.position.cursor}", error)
+            return event, sys.maxsize
 
     async def _floor(self, job_id: str, attempt: int, sequence: int) -> int:
         """Return the first sequence of the stored event that contains a sequence."""

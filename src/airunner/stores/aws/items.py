@@ -10,6 +10,7 @@ from airunner.codec.jobs import decode_result
 from airunner.domain.event import EncodedEvent, EventType
 from airunner.domain.job import JobState
 from airunner.domain.lifecycle import Lifecycle
+from airunner.domain.limits import MAX_PARAMS_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -53,6 +54,14 @@ def number_at(item: Item, name: str) -> int:
     return int(value["N"]) if value else 0
 
 
+def number_if_any(item: Item, name: str) -> int:
+    """Return a number of an item, 0 if it has none or something else in its place."""
+    try:
+        return number_at(item, name)
+    except (KeyError, TypeError, ValueError):
+        return 0
+
+
 def text_at(item: Item, name: str) -> str:
     """Return a text of an item, empty if it has none."""
     value = item.get(name)
@@ -80,6 +89,8 @@ class Row:
     nonce: str
     params_place: str
     """Where the parameters are: empty for in the row itself."""
+    params_bytes: int
+    """How many bytes they have; at most, where nobody noted it."""
     result_place: str
     shard: int
     item: Item
@@ -104,10 +115,17 @@ def row_from_item(item: Item) -> Row:
         life=_life(item),
         nonce=text_at(item, "nonce"),
         params_place=text_at(item, "params_place"),
+        params_bytes=_params_bytes(item),
         result_place=text_at(item, "result_place"),
         shard=number_at(item, "shard"),
         item=item,
     )
+
+
+def _params_bytes(item: Item) -> int:
+    if not text_at(item, "params_place"):
+        return len(blob_at(item, "job_params"))
+    return number_at(item, "params_bytes") or MAX_PARAMS_BYTES
 
 
 def life_changes(before: Lifecycle | None, after: Lifecycle) -> Item:
@@ -207,6 +225,14 @@ def event_from_item(item: Item) -> EncodedEvent:
         payload=blob_at(item, "event_payload"),
         attempt=attempt + 1,
     )
+
+
+def unreadable_event(item: Item) -> EncodedEvent:
+    """Return the event of an item that cannot be read: readers are told of a gap in its place."""
+    attempt, first = divmod(number_at(item, "sequence"), _ATTEMPT_STEP)
+    last = max(number_if_any(item, "last_sequence"), first)
+    at = number_if_any(item, "timestamp")
+    return EncodedEvent(first, last, at, at, EventType.GAP, b"", attempt + 1)
 
 
 def _life(item: Item) -> Lifecycle:

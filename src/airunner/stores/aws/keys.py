@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from airunner.stores.aws.items import Item
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.rows import Rows
+    from airunner.stores.aws.unreadable import UnreadableRows
 
 _LIST_KEY = "keys#0"
 
@@ -22,10 +23,11 @@ _LIST_KEY = "keys#0"
 class Keys:
     """Keeps API keys; only the hashes of their secrets."""
 
-    def __init__(self, aws: Aws, layout: Layout, rows: Rows) -> None:
+    def __init__(self, aws: Aws, layout: Layout, rows: Rows, unreadable: UnreadableRows) -> None:
         self._aws = aws
         self._layout = layout
         self._rows = rows
+        self._unreadable = unreadable
 
     async def add(self, key: ApiKey) -> None:
         """Keep a new key."""
@@ -46,7 +48,8 @@ class Keys:
     async def find(self, key_id: str) -> ApiKey | None:
         """Return a key, revoked or not."""
         items = await self._rows.read_many([_key_of(key_id)])
-        return _key(items[_key_of(key_id)]) if items else None
+        with self._unreadable.reading("key", key_id):
+            return _key(items[_key_of(key_id)]) if items else None
 
     async def list(self) -> list[ApiKey]:
         """Return all keys, oldest first."""
@@ -60,7 +63,7 @@ class Keys:
         )
         names = [item["job_id"]["S"] async for page in pages for item in page["Items"]]
         items = await self._rows.read_many(names) if names else {}
-        return [_key(items[name]) for name in names if name in items]
+        return self._unreadable.readable("key", (items[name] for name in names if name in items), _key)
 
     async def revoke(self, key_id: str, now: int) -> bool:
         """Revoke a key; return whether it exists."""

@@ -13,10 +13,10 @@ from airunner.domain.abridging import abridged
 from airunner.domain.answers import JobPage, QueueStats
 from airunner.domain.errors import InvalidArgument, JobNotFound
 from airunner.domain.job import JobState
-from airunner.stores.aws.claim import is_paused
-from airunner.stores.aws.items import number, row_from_item, text
+from airunner.stores.aws.items import number, text
 from airunner.stores.aws.layout import CHECKS_INDEX, LISTING_INDEX, queue_key
-from airunner.stores.pages import count_pages
+from airunner.stores.aws.unreadable import UnreadableRow
+from airunner.stores.pages import PageBounds, cut_page, keys_wanted
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.payloads import Payloads
     from airunner.stores.aws.rows import Rows
+    from airunner.stores.aws.unreadable import UnreadableRows
 
 _log = get_logger("airunner.aws")
 
@@ -39,13 +40,9 @@ _CURSOR: Final = re.compile(r"k(\d{13}-[0-9a-f]{6}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListingBounds:
+class ListingBounds(PageBounds):
     """How much a list looks at."""
 
-    counted: int = 1_000
-    """Pages are counted up to so many jobs; what lies beyond is only known to be more."""
-    numbered: int = 10_000
-    """Pages have numbers up to so many jobs; cursors lead further."""
     looked_at: int = 1_000
     """How many jobs of a shard a query looks at, those of other states included; ten queries are the most."""
 
@@ -54,43 +51,46 @@ class Listing:
     """Newest first, merged from the shards of the index."""
 
     def __init__(
-        self, aws: Aws, layout: Layout, *, rows: Rows, payloads: Payloads, bounds: ListingBounds | None = None
+        self,
+        aws: Aws,
+        layout: Layout,
+        *,
+        rows: Rows,
+        payloads: Payloads,
+        unreadable: UnreadableRows,
+        bounds: ListingBounds | None = None,
     ) -> None:
         self._aws = aws
         self._layout = layout
         self._rows = rows
         self._payloads = payloads
+        self._unreadable = unreadable
         self._bounds = bounds or ListingBounds()
 
     async def jobs(self, query: JobQuery, queues: Collection[str] = ()) -> JobPage:
         """Return a page of jobs; where queues are given, only jobs of these.
 
-        The last page is told exactly up to a thousand jobs, beyond that as the one after this, if there is
-        one. A page of one state that is rare among many jobs may be short or empty, and go on by its cursor.
+        One of a state that is rare among many jobs may be short or empty, and go on by its cursor.
         """
         known = [queue for queue in self._layout.queues if not queues or queue in queues]
         searched = [query.queue] if query.queue else known
         if len(searched) > 1:
             _log.warning("aws.list_all", queues=len(searched))
         before = _parse_cursor(query.cursor) if query.cursor else ""
-        skip = 0 if query.cursor else (query.page - 1) * query.page_size
-        enough = skip + query.page_size + 1
-        wanted = enough if query.cursor else max(self._bounds.counted + 1, enough)
-        numbered = self._bounds.numbered
-        keys, stopped_at = await self._keys(searched, query.state, before, min(wanted, numbered + 1))
-        if len(keys) > numbered and enough > numbered + 1:
-            raise InvalidArgument(f"pages are numbered up to {numbered} jobs; follow next_cursor beyond")
-        chosen = keys[skip : skip + query.page_size]
+        wanted = keys_wanted(query, self._bounds)
+        keys, stopped_at = await self._keys(searched, query.state, before, wanted)
+        page = cut_page(keys, query, self._bounds, given_up=bool(stopped_at))
         return JobPage(
-            jobs=await self._fetch(chosen, query.state),
-            last_page=self._last_page(len(keys), query, stopped_at),
-            next_cursor=_next_cursor(chosen, keys[skip + len(chosen) :], stopped_at),
+            jobs=await self._fetch(page.keys, query.state),
+            last_page=page.last_page,
+            next_cursor=_make_cursor(page.keys[-1] if page.is_followed else stopped_at),
         )
 
-    async def queues(self) -> list[QueueStats]:
-        """Return the queues that were used, by name."""
-        items = await self._rows.read_many([queue_key(queue) for queue in self._layout.queues])
-        used = sorted(queue for queue in self._layout.queues if queue_key(queue) in items)
+    async def queues(self, after: str, limit: int) -> list[QueueStats]:
+        """Return queues that were used, by name: the first so many whose names come after another."""
+        names = sorted(queue for queue in self._layout.queues if queue > after)
+        items = await self._rows.read_many([queue_key(queue) for queue in names])
+        used = [queue for queue in names if queue_key(queue) in items][:limit]
         return [await self._stats(queue, items[queue_key(queue)]) for queue in used]
 
     async def count_scheduled(self, queue: str) -> int:
@@ -153,47 +153,46 @@ class Listing:
         """Return the jobs of order keys as their rows are now, without those that have left the state."""
         names = [key[21:] for key in keys]
         items = await self._rows.read_many(names) if names else {}
-        rows = [row_from_item(items[name]) for name in names if name in items]
+        rows = self._rows.rows_of(items[name] for name in names if name in items)
         wanted = [row for row in rows if state in (None, row.life.state)]
         return [job for job in await asyncio.gather(*map(self._job_of, wanted)) if job]
 
     async def _job_of(self, row: Row) -> Job | None:
         try:
             return abridged(await self._payloads.job_of(row))
-        except JobNotFound:
-            # It is being purged: its payloads go before its row.
+        except (JobNotFound, UnreadableRow):
+            # It is being purged: its payloads go before its row. Or it cannot be read here.
             return None
-
-    def _last_page(self, known: int, query: JobQuery, stopped_at: str) -> int:
-        if stopped_at:
-            return query.page + 1
-        if query.cursor or known > self._bounds.counted:
-            return query.page + 1 if known > query.page * query.page_size else query.page
-        return count_pages(known, query.page_size)
 
     async def _stats(self, queue: str, item: Item) -> QueueStats:
         jobs = await self._open_jobs(queue)
-        scheduled = [job_id for job_id, state in jobs if state is JobState.SCHEDULED]
+        scheduled = [created_at for created_at, state in jobs if state is JobState.SCHEDULED]
         return QueueStats(
             name=queue,
-            paused=is_paused(item),
+            paused=self._rows.is_paused(item),
             scheduled=len(scheduled),
             running=len(jobs) - len(scheduled),
-            # A job id begins with the instant of its making.
-            oldest_scheduled_at=min((int(name[:8] + name[9:13], 16) for name in scheduled), default=0),
+            oldest_scheduled_at=min(scheduled, default=0),
         )
 
-    async def _open_jobs(self, queue: str) -> list[tuple[str, JobState]]:
-        """Return the jobs of a queue that have not ended, as far as a few pages of each shard go."""
-        found: list[tuple[str, JobState]] = []
-        for shard in range(self._layout.listing_shards):
-            query = {
-                "IndexName": CHECKS_INDEX,
-                "KeyConditionExpression": "check_key = :key",
-                "ExpressionAttributeValues": {":key": text(f"open#{queue}#{shard}")},
-            }
-            async for page in self._pages(query, _STATS_PAGES):
-                found += [(item["job_id"]["S"], JobState(int(item["state"]["N"]))) for item in page["Items"]]
+    async def _open_jobs(self, queue: str) -> list[tuple[int, JobState]]:
+        """Return when the jobs of a queue that have not ended were made, and their states.
+
+        As far as a few pages of each shard go.
+        """
+        shards = range(self._layout.listing_shards)
+        found = await asyncio.gather(*(self._open_in(f"open#{queue}#{shard}") for shard in shards))
+        return [job for jobs in found for job in jobs]
+
+    async def _open_in(self, key: str) -> list[tuple[int, JobState]]:
+        query = {
+            "IndexName": CHECKS_INDEX,
+            "KeyConditionExpression": "check_key = :key",
+            "ExpressionAttributeValues": {":key": text(key)},
+        }
+        found: list[tuple[int, JobState]] = []
+        async for page in self._pages(query, _STATS_PAGES):
+            found += self._unreadable.readable("job", page["Items"], _open_job)
         return found
 
 
@@ -231,10 +230,15 @@ class _Descending:
         return self.key > other.key
 
 
-def _next_cursor(chosen: Sequence[str], more: Sequence[str], stopped_at: str) -> str:
-    if more:
-        return f"k{chosen[-1]}"
-    return f"k{stopped_at}" if stopped_at else ""
+def _open_job(item: Item) -> tuple[int, JobState]:
+    """Return when a job of the index was made, and its state. A job id begins with that instant."""
+    name = item["job_id"]["S"]
+    return int(name[:8] + name[9:13], 16), JobState(int(item["state"]["N"]))
+
+
+def _make_cursor(key: str) -> str:
+    """Return the cursor that continues after an order key; empty for none."""
+    return f"k{key}" if key else ""
 
 
 def _parse_cursor(cursor: str) -> str:

@@ -11,13 +11,14 @@ from airunner.aws.calls import Refused
 from airunner.codec.jobs import decode_params, decode_result, encode_result
 from airunner.domain.errors import AirunnerError, InvalidArgument, JobNotFound
 from airunner.domain.job import Job
-from airunner.stores.aws.items import blob, blob_at, text, text_at
+from airunner.stores.aws.items import blob, blob_at, number, text, text_at
 
 if TYPE_CHECKING:
     from airunner.aws.calls import Aws
     from airunner.domain.job import JobParams, JobResult
     from airunner.stores.aws.items import Item, Row, Value
     from airunner.stores.aws.layout import Layout
+    from airunner.stores.aws.unreadable import UnreadableRows
 
 # A row is written with every publish, and paid for by the kilobyte.
 _IN_ROW_BYTES: Final = 4 * 1024
@@ -33,9 +34,10 @@ class Payloads:
     results only one of just these bytes: what no row names is seen by nobody.
     """
 
-    def __init__(self, aws: Aws, layout: Layout) -> None:
+    def __init__(self, aws: Aws, layout: Layout, unreadable: UnreadableRows) -> None:
         self._aws = aws
         self._layout = layout
+        self._unreadable = unreadable
 
     async def keep_params(self, job_id: str, encoded: bytes) -> tuple[Item, Item | None]:
         """Return the attributes of a row with these parameters, and the item to be put along with it, if any.
@@ -44,10 +46,11 @@ class Payloads:
         """
         if len(encoded) <= _IN_ROW_BYTES:
             return {"job_params": blob(encoded)}, None
+        size = {"params_bytes": number(len(encoded))}
         if goes_beside(encoded):
             key = text(f"params#{job_id}")
-            return {"params_place": key}, {"job_id": key, "payload": blob(encoded)}
-        return {"params_place": await self._put_object(f"jobs/{job_id}/params", encoded)}, None
+            return {"params_place": key, **size}, {"job_id": key, "payload": blob(encoded)}
+        return {"params_place": await self._put_object(f"jobs/{job_id}/params", encoded), **size}, None
 
     async def keep_result(self, job_id: str, attempt: int, result: JobResult) -> Item:
         """Return the attributes of a row with this result, which is written if it goes elsewhere."""
@@ -64,17 +67,18 @@ class Payloads:
         return {"result_place": key}
 
     async def params_of(self, row: Row) -> JobParams:
-        """Return the parameters of a job."""
-        inline = blob_at(row.item, "job_params")
-        return decode_params(inline if not row.params_place else await self._fetch(row.params_place))
+        """Return the parameters of a job, or raise UnreadableRow."""
+        encoded = await self._fetch(row.params_place) if row.params_place else None
+        with self._unreadable.reading("job", row.job_id):
+            return decode_params(blob_at(row.item, "job_params") if encoded is None else encoded)
 
-    async def job_of(self, row: Row) -> Job:
-        """Return the whole job of a row."""
+    async def job_of(self, row: Row, params: JobParams | None = None) -> Job:
+        """Return the whole job of a row, whose parameters need not be read where they are known."""
         row = await self.with_result(row)
         return Job(
             job_id=row.job_id,
             queue=row.queue,
-            params=await self.params_of(row),
+            params=params or await self.params_of(row),
             execution=row.execution,
             created_at=row.created_at,
             request_id=row.request_id,
@@ -87,7 +91,9 @@ class Payloads:
         """Return a row with its result, wherever that is."""
         if not row.result_place or row.life.result:
             return row
-        result = decode_result(await self._fetch(row.result_place))
+        encoded = await self._fetch(row.result_place)
+        with self._unreadable.reading("job", row.job_id):
+            result = decode_result(encoded)
         return replace(row, life=replace(row.life, result=result))
 
     async def remove(self, row: Row) -> None:

@@ -9,7 +9,6 @@ from airunner.aws.sqs import MAX_ENTRIES
 from airunner.domain.clock import wait_until
 from airunner.domain.errors import AirunnerError, error_text
 from airunner.domain.retry import RetryPolicy, retry
-from airunner.stores.aws.claim import is_paused
 from airunner.stores.aws.layout import queue_key
 from airunner.stores.waiting import WaitingRoom
 from airunner.telemetry.logs import get_logger
@@ -120,11 +119,13 @@ class Receiver:
         if not await self._is_open(queue):
             return []
         taken: list[Job] = []
-        while len(taken) < demand.max_jobs:
+        room = demand.max_bytes
+        while len(taken) < demand.max_jobs and room > 0:
             wanted = min(demand.max_jobs - len(taken), MAX_ENTRIES)
             try:
                 received = await self._messages.receive(queue, wanted, 0 if taken else wait_seconds)
-                taken += await self._claim(queue, received, demand)
+                jobs, room = await self._claim(queue, received, demand, room)
+                taken += jobs
             except AirunnerError as error:
                 if not taken:
                     raise
@@ -135,13 +136,16 @@ class Receiver:
                 break
         return taken
 
-    async def _claim(self, queue: str, received: Sequence[ReceivedWake], demand: Demand) -> list[Job]:
+    async def _claim(
+        self, queue: str, received: Sequence[ReceivedWake], demand: Demand, room: int
+    ) -> tuple[Sequence[Job], int]:
+        """Return the jobs that messages brought, and how many bytes more the answer may have."""
         if not received:
-            return []
-        paused, jobs = await self._claimer.claim(queue, received, demand)
-        if paused:
+            return (), room
+        claimed = await self._claimer.claim(queue, received, demand, room)
+        if claimed.paused:
             self._paused.setdefault(queue, asyncio.Event())
-        return jobs
+        return claimed.jobs, claimed.room
 
     def _park(self, demand: Demand, answer: asyncio.Future[Sequence[Job]], *, first: bool = False) -> None:
         if self._closed:
@@ -205,7 +209,7 @@ class Receiver:
         jobs: Sequence[Job] = ()
         self._busy[demand] = False
         try:
-            jobs = await self._claim(queue, received, demand)
+            jobs, _ = await self._claim(queue, received, demand, demand.max_bytes)
         finally:
             withdrawn = self._busy.pop(demand)
             if jobs or withdrawn:
@@ -218,7 +222,7 @@ class Receiver:
         """Return whether a queue may be received from; one that was paused is looked up again."""
         if queue in self._paused:
             items = await self._rows.read_many([queue_key(queue)])
-            if not is_paused(items.get(queue_key(queue))):
+            if not self._rows.is_paused(items.get(queue_key(queue))):
                 self.resume(queue)
         return queue not in self._paused
 

@@ -18,9 +18,10 @@ from airunner.domain.errors import JobNotFound
 from airunner.domain.job import JobState
 from airunner.stores.aws.claim import SKEW_MS
 from airunner.stores.aws.enqueue import SENT_CHECK_MS
-from airunner.stores.aws.items import number, row_from_item, text
+from airunner.stores.aws.items import number, text
 from airunner.stores.aws.layout import CHECKS_INDEX, sentinel_key
 from airunner.stores.aws.rows import CHECK_AFTER_MS
+from airunner.stores.aws.unreadable import UnreadableRow
 from airunner.stores.aws.wakeups import Wake
 from airunner.stores.records import Upkeep
 
@@ -63,6 +64,8 @@ class Reconciler:
         self._payloads = payloads
         self._log = log
         self._messages = messages
+        # Rows that cannot be read stay at the front of their shard: the next pass goes on behind them.
+        self._stuck: dict[str, dict[str, Any]] = {}
         # Servers whose passes coincide mostly look at different shards, and find done what others did.
         self._first_shard = secrets.randbelow(layout.listing_shards)
 
@@ -84,6 +87,8 @@ class Reconciler:
         """Yield the rows of an index key that are to be looked at, some at a time, over all of its shards."""
         shards = range(self._layout.listing_shards)
         for shard in (*shards[self._first_shard :], *shards[: self._first_shard]):
+            name, is_stuck = f"{key}#{shard}", False
+            begin = {"ExclusiveStartKey": self._stuck[name]} if name in self._stuck else {}
             pages = Pages(
                 self._aws.dynamodb,
                 "Query",
@@ -91,18 +96,27 @@ class Reconciler:
                 TableName=self._layout.jobs_table,
                 IndexName=CHECKS_INDEX,
                 KeyConditionExpression="check_key = :key AND check_at <= :until",
-                ExpressionAttributeValues={":key": text(f"{key}#{shard}"), ":until": number(until)},
+                ExpressionAttributeValues={":key": text(name), ":until": number(until)},
                 Limit=_AT_ONCE,
+                **begin,
             )
             async for page in pages:
                 names = [item["job_id"]["S"] for item in page["Items"]]
                 items = await self._rows.read_many(names) if names else {}
                 # Without the result: that of a purge that was interrupted may be gone already.
-                yield [row_from_item(items[name]) for name in names if name in items]
+                rows = self._rows.rows_of(items[name] for name in names if name in items)
+                is_stuck |= len(rows) < len(items)
+                yield rows
+            self._stuck.pop(name, None)
+            if is_stuck and pages.next_position:
+                self._stuck[name] = pages.next_position
 
     async def _look_at(self, row: Row, now: int) -> bool:
-        """Do what a job needs; return whether that ended it. One that vanished was purged elsewhere."""
-        with suppress(JobNotFound):
+        """Do what a job needs; return whether that ended it.
+
+        One that vanished was purged elsewhere; what nobody here can read any more is for others.
+        """
+        with suppress(JobNotFound, UnreadableRow):
             return await self._settle(row, now)
         return False
 

@@ -25,9 +25,10 @@ from airunner.stores.aws.items import (
     text,
     update_expression,
 )
+from airunner.stores.aws.unreadable import key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 
     from airunner.aws.calls import Aws
     from airunner.domain.job import JobResult
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from airunner.stores.aws.items import Item, Row, Value
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.payloads import Payloads
+    from airunner.stores.aws.unreadable import UnreadableRows
 
 Change: TypeAlias = "Callable[[Lifecycle], Lifecycle]"
 """A rule of the lifecycle, all but for the life that it is applied to."""
@@ -47,10 +49,11 @@ _MOST_REMEMBERED: Final = 10_000
 class Rows:
     """The jobs table, a row at a time."""
 
-    def __init__(self, aws: Aws, layout: Layout, payloads: Payloads) -> None:
+    def __init__(self, aws: Aws, layout: Layout, payloads: Payloads, unreadable: UnreadableRows) -> None:
         self._aws = aws
         self._layout = layout
         self._payloads = payloads
+        self._unreadable = unreadable
         self._remembered: OrderedDict[str, Row] = OrderedDict()
 
     async def read(self, job_id: str) -> Row:
@@ -67,7 +70,23 @@ class Rows:
         )
         if "Item" not in answer:
             raise JobNotFound
-        return row_from_item(answer["Item"])
+        return self.row_of(answer["Item"])
+
+    def row_of(self, item: Item) -> Row:
+        """Return the row of a job's item, or raise UnreadableRow."""
+        with self._unreadable.reading("job", key_of(item)):
+            return row_from_item(item)
+
+    def rows_of(self, items: Iterable[Item]) -> list[Row]:
+        """Return the rows of items, without those that cannot be read."""
+        return self._unreadable.readable("job", items, row_from_item)
+
+    def is_paused(self, item: Item | None) -> bool:
+        """Return whether the item of a queue says that nothing may be claimed from it."""
+        if item is None or "paused" not in item:
+            return False
+        (paused,) = self._unreadable.readable("queue", [item], _paused) or (False,)
+        return paused
 
     async def read_many(self, keys: Sequence[str], **options: Any) -> dict[str, Item]:
         """Return the items that exist of these keys, consistently unless told otherwise."""
@@ -84,7 +103,10 @@ class Rows:
             ProjectionExpression="job_id, #state, attempt, sequences, cancel_requested, watched_until",
             ExpressionAttributeNames={"#state": "state"},
         )
-        return {job_id: _mark(item, now) for job_id, item in items.items()}
+        marks = self._unreadable.readable(
+            "job", items.values(), lambda item: (key_of(item), _mark(item, now))
+        )
+        return dict(marks)
 
     async def note_watched(self, job_id: str, until: int) -> None:
         """Say on a job that somebody looks at it; its life and its nonce stay as they are."""
@@ -176,9 +198,9 @@ class Rows:
         except ConditionFailed as refused:
             if not refused.item:
                 raise JobNotFound from None
-            row = await self._payloads.with_result(row_from_item(refused.item))
+            row = await self._payloads.with_result(self.row_of(refused.item))
             return row.nonce == nonce["S"], self._remember(row)
-        row = row_from_item(answer["Attributes"])
+        row = self.row_of(answer["Attributes"])
         if result:
             return True, self._remember(replace(row, life=replace(row.life, result=result)))
         return True, self._remember(await self._payloads.with_result(row))
@@ -211,6 +233,10 @@ def _may_yet_name(row: Row, attempt: int, kept: Item) -> bool:
     if row.life.state is JobState.RUNNING and row.life.attempt == attempt:
         return True
     return row.result_place == kept.get("result_place", {}).get("S")
+
+
+def _paused(item: Item) -> bool:
+    return bool(item["paused"]["BOOL"])
 
 
 def _mark(item: Item, now: int) -> Hashable:

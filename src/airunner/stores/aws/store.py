@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from airunner import telemetry
@@ -10,7 +11,7 @@ from airunner.domain import lifecycle
 from airunner.domain.answers import PayloadLinks
 from airunner.domain.background import BackgroundTasks
 from airunner.domain.clock import SystemClock
-from airunner.domain.errors import AirunnerError, Unavailable, error_text
+from airunner.domain.errors import AirunnerError, DeadlineExceeded, Unavailable, error_text
 from airunner.stores.aws.change_stream import EventStream
 from airunner.stores.aws.claim import SKEW_MS, Claimer
 from airunner.stores.aws.dead_letters import DeadLetterQueues
@@ -25,12 +26,13 @@ from airunner.stores.aws.payloads import Payloads
 from airunner.stores.aws.receive import Receiver
 from airunner.stores.aws.reconcile import Reconciler
 from airunner.stores.aws.rows import CHECK_AFTER_MS, Rows
+from airunner.stores.aws.unreadable import UnreadableRows
 from airunner.stores.aws.wakeups import Messages
-from airunner.stores.base import Capabilities
+from airunner.stores.base import READ_SECONDS, Capabilities
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Hashable, Mapping, Sequence
 
     from airunner.aws.calls import Aws
     from airunner.domain.answers import Enqueued, JobPage, QueueStats
@@ -87,13 +89,16 @@ class AwsStore:
         self._layout = layout
         self._aws = aws
         self._background_tasks = BackgroundTasks(_follow_up_failed)
-        self._payloads = Payloads(aws, layout)
-        self._rows = rows = Rows(aws, layout, self._payloads)
-        self._log = EventLog(aws, layout, ttl_ms=events_kept_ms)
+        unreadable = UnreadableRows(clock)
+        self._payloads = Payloads(aws, layout, unreadable)
+        self._rows = rows = Rows(aws, layout, self._payloads, unreadable)
+        self._log = EventLog(aws, layout, ttl_ms=events_kept_ms, unreadable=unreadable)
         self._messages = Messages(aws, layout, self._background_tasks)
-        self._listing = Listing(aws, layout, rows=rows, payloads=self._payloads, bounds=list_bounds)
+        self._listing = Listing(
+            aws, layout, rows=rows, payloads=self._payloads, unreadable=unreadable, bounds=list_bounds
+        )
         self.changes = EventStream(aws, layout, SystemClock()) if layout.streams else None
-        self._keys = Keys(aws, layout, rows)
+        self._keys = Keys(aws, layout, rows, unreadable)
         self._holding = Holding(rows=rows, log=self._log, messages=self._messages)
         self._enqueuer = Enqueuer(
             aws,
@@ -218,25 +223,34 @@ class AwsStore:
 
     async def get_job(self, job_id: str) -> Job:
         """Return a job, or raise JobNotFound."""
-        return await self._payloads.job_of(await self._rows.read(job_id))
+        async with _in_time():
+            return await self._payloads.job_of(await self._rows.read(job_id))
+
+    async def get_life(self, job_id: str) -> Lifecycle:
+        """Return the life of a job, without a result that is elsewhere."""
+        async with _in_time():
+            return (await self._rows.read_bare(job_id)).life
 
     async def link_payloads(self, job_id: str, seconds: int) -> PayloadLinks:
         """Return the addresses of what a job has in S3."""
-        item = (await self._rows.read_many([job_id])).get(job_id, {})
-        return PayloadLinks(
-            params_url=await self._payloads.link(text_at(item, "params_place"), seconds),
-            result_url=await self._payloads.link(text_at(item, "result_place"), seconds),
-        )
+        async with _in_time():
+            item = (await self._rows.read_many([job_id])).get(job_id, {})
+            return PayloadLinks(
+                params_url=await self._payloads.link(text_at(item, "params_place"), seconds),
+                result_url=await self._payloads.link(text_at(item, "result_place"), seconds),
+            )
 
     async def list_jobs(self, query: JobQuery, *, queues: Collection[str] = ()) -> JobPage:
         """Return jobs, newest first."""
         if query.queue:
             self._messages.check_queue(query.queue)
-        return await self._listing.jobs(query, queues)
+        async with _in_time():
+            return await self._listing.jobs(query, queues)
 
-    async def list_queues(self) -> Sequence[QueueStats]:
-        """Return the queues that were used, by name."""
-        return await self._listing.queues()
+    async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:
+        """Return queues that were used, by name."""
+        async with _in_time():
+            return await self._listing.queues(after, limit)
 
     async def queue_names(self) -> Collection[str]:
         """Return the names of the queues that are configured."""
@@ -256,7 +270,8 @@ class AwsStore:
 
     async def read_events(self, query: EventQuery) -> EventPage:
         """Return stored events after a position; the row is read before them, and says which exist."""
-        return await self._log.read(await self._rows.read_bare(query.job_id), query, self._clock.now())
+        async with _in_time():
+            return await self._log.read(await self._rows.read_bare(query.job_id), query, self._clock.now())
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """Reconcile and purge, a bounded pass."""
@@ -264,7 +279,8 @@ class AwsStore:
 
     async def read_marks(self, job_ids: Sequence[str]) -> Mapping[str, Hashable]:
         """Return what changes with what holders and watchers see; a hundred jobs in a call."""
-        return await self._rows.marks(job_ids, self._clock.now())
+        async with _in_time():
+            return await self._rows.marks(job_ids, self._clock.now())
 
     async def note_watched(self, job_ids: Sequence[str], until: int) -> None:
         """Let every replica know that somebody looks at these jobs."""
@@ -276,15 +292,27 @@ class AwsStore:
 
     async def find_key(self, key_id: str) -> ApiKey | None:
         """Return a key, revoked or not."""
-        return await self._keys.find(key_id)
+        async with _in_time():
+            return await self._keys.find(key_id)
 
     async def list_keys(self) -> Sequence[ApiKey]:
         """Return all keys, oldest first."""
-        return await self._keys.list()
+        async with _in_time():
+            return await self._keys.list()
 
     async def revoke_key(self, key_id: str, now: int) -> bool:
         """Revoke a key; return whether it exists."""
         return await self._keys.revoke(key_id, now)
+
+
+@asynccontextmanager
+async def _in_time() -> AsyncIterator[None]:
+    """Give a read its time, whatever number of calls and tries it is made of."""
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            yield
+    except TimeoutError:
+        raise DeadlineExceeded(f"the store did not find the answer within {READ_SECONDS} s") from None
 
 
 def _follow_up_failed(name: str, error: BaseException) -> None:

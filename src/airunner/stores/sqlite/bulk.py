@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from airunner import telemetry
 from airunner.codec.jobs import encode_result
 from airunner.domain import lifecycle
 from airunner.domain.errors import AirunnerError, JobNotFound
@@ -73,6 +74,7 @@ def _end_unreadable(tx: Transaction, found: Sequence[rows.Row], now: int) -> Non
     for row in found:
         values = (int(JobState.FAILED), now, now, result, row[-1])
         tx.connection.execute(rows.END_UNREADABLE, values)
+        telemetry.store_rows_unreadable.add(1, "job")
         _log.error("store.row_unreadable", row=row[-1])
 
 

@@ -141,6 +141,7 @@ MIGRATIONS = (
         "CREATE UNIQUE INDEX jobs_by_request ON jobs (request_id, principal)",
         "CREATE INDEX jobs_by_queue ON jobs (queue, id)",
         "CREATE INDEX jobs_by_queue_and_state ON jobs (queue, state, id)",
+        "CREATE INDEX jobs_by_state ON jobs (state, id)",
         "CREATE INDEX jobs_ready ON jobs (queue, id) WHERE ready = 1",
         "CREATE INDEX jobs_waking ON jobs (queue, wake_at) WHERE wake_at IS NOT NULL",
         "CREATE INDEX jobs_expiring ON jobs (expires_at) WHERE expires_at IS NOT NULL",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from airunner.domain import lifecycle
 from airunner.domain.answers import Enqueued
 from airunner.domain.errors import AirunnerError, AlreadyExists, InternalError, JobNotFound, ResourceExhausted
 from airunner.domain.job import Job, JobState
+from airunner.domain.splitting import take_by_size
 from airunner.stores.records import Upkeep
 from airunner.stores.sqlite import rows
 from airunner.stores.sqlite.bulk import begin, insert_events
+from airunner.stores.sqlite.depth import count_scheduled
 from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
 
 if TYPE_CHECKING:
@@ -158,7 +161,7 @@ def _save(tx: Transaction, row_id: int, life: Lifecycle) -> Lifecycle:
 
 
 def _enqueue_one(tx: Transaction, new: NewJob, max_queued: int) -> Enqueued | AirunnerError:
-    if max_queued and _scheduled(tx, new.queue, max_queued) >= max_queued:
+    if max_queued and count_scheduled(tx.connection, new.queue) >= max_queued:
         full = ResourceExhausted(f"queue {new.queue} holds its limit of {max_queued} scheduled jobs")
         return _find_known(tx, new) or full
     inserted = tx.connection.execute(rows.INSERT_JOB, rows.new_job_row(new))
@@ -186,14 +189,6 @@ def _find_known(tx: Transaction, new: NewJob) -> Enqueued | AirunnerError | None
     return Enqueued(job_id=rows.uuid_text(job_id), created_at=created_at, state=JobState(state))
 
 
-def _scheduled(tx: Transaction, queue: str, enough: int) -> int:
-    count: int = tx.connection.execute(
-        "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE queue = ? AND state = ? LIMIT ?)",
-        (queue, int(JobState.SCHEDULED), enough),
-    ).fetchone()[0]
-    return count
-
-
 def _paused(connection: sqlite3.Connection, queue: str) -> bool:
     row = connection.execute("SELECT paused FROM queues WHERE name = ?", (queue,)).fetchone()
     return row is not None and bool(row[0])
@@ -201,27 +196,29 @@ def _paused(connection: sqlite3.Connection, queue: str) -> bool:
 
 def _claim_in(tx: Transaction, queue: str, demand: Demand, now: int) -> list[Job]:
     """Claim jobs of one queue; rows that cannot be read are ended, and the next ones taken."""
-    while found := _claimable(tx, queue, demand.max_jobs, now):
+    while found := _claimable(tx, queue, demand, now):
         tx.waking_queues.add(queue)
-        if len(found) == demand.max_jobs:
-            # There may be more, and what fell due just now has no timer any more.
-            tx.ready_queues.add(queue)
+        # There may be more than was asked for, and what fell due just now has no timer any more.
+        tx.ready_queues.add(queue)
         if jobs := begin(tx, found, demand, now):
             return jobs
     return []
 
 
-def _claimable(tx: Transaction, queue: str, max_jobs: int, now: int) -> list[rows.Row]:
+def _claimable(tx: Transaction, queue: str, demand: Demand, now: int) -> list[rows.Row]:
     # What has fallen due or lapsed joins the ready ones first: one index then gives the order of enqueueing.
     tx.connection.execute(
         "UPDATE jobs SET ready = 1, wake_at = NULL WHERE id IN "
         "(SELECT id FROM jobs WHERE queue = ? AND wake_at <= ? LIMIT ?)",
         (queue, now, _PROMOTED_AT_ONCE),
     )
-    return tx.connection.execute(
+    found = tx.connection.execute(
         f"SELECT {rows.JOB}, jobs.id FROM jobs WHERE queue = ? AND ready = 1 ORDER BY id LIMIT ?",
-        (queue, max_jobs),
-    ).fetchall()
+        (queue, demand.max_jobs),
+    )
+    # Row by row: all of them may be more than there is memory for.
+    with closing(found):
+        return take_by_size(found, rows.row_claim_size, demand.max_bytes)
 
 
 def _end_expired(tx: Transaction, now: int) -> list[str]:
@@ -278,11 +275,4 @@ def _delete_events(tx: Transaction, row_ids: Sequence[int]) -> int:
 
 def _within_bytes(found: Iterable[tuple[int, int]]) -> list[int]:
     """Return the ids of rows of ids and sizes, as many as one step may delete, and one at least."""
-    row_ids: list[int] = []
-    room = _PURGED_BYTES_AT_ONCE
-    for row_id, size in found:
-        if row_ids and size > room:
-            break
-        row_ids.append(row_id)
-        room -= size
-    return row_ids
+    return [row_id for row_id, _ in take_by_size(found, lambda row: row[1], _PURGED_BYTES_AT_ONCE)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from airunner.domain.abridging import abridged
@@ -10,13 +10,15 @@ from airunner.domain.answers import JobPage, QueueStats
 from airunner.domain.errors import JobNotFound
 from airunner.domain.job import Job, JobState
 from airunner.domain.requests import JobQuery
-from airunner.stores.pages import count_pages, make_cursor, parse_cursor
+from airunner.stores.pages import PageBounds, cut_page, keys_wanted, make_cursor, parse_cursor
 from airunner.stores.records import ApiKey, EventPage, EventQuery, fill_page
 from airunner.stores.sqlite import rows
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator
+
+    from airunner.domain.lifecycle import Lifecycle
 
 # From the greatest first sequence that is not beyond the position on: its batch may contain the next event.
 _EVENTS_AFTER = f"""
@@ -38,9 +40,10 @@ _EVENTS_AFTER = f"""
 # From one name to the next in the index, since there are far fewer queues than jobs.
 _USED_QUEUES = """
     WITH RECURSIVE used (name) AS (
-        SELECT min(queue) FROM jobs
+        SELECT min(queue) FROM jobs WHERE queue > :after
         UNION ALL
         SELECT (SELECT min(queue) FROM jobs WHERE queue > name) FROM used WHERE name IS NOT NULL
+        LIMIT :limit
     )
     SELECT name FROM used WHERE name IS NOT NULL
 """
@@ -57,38 +60,52 @@ def get_job(connection: sqlite3.Connection, job_id: str) -> Job:
     return rows.job_from_row(row)
 
 
-def list_jobs(connection: sqlite3.Connection, query: JobQuery, queues: Collection[str] = ()) -> JobPage:
+def get_life(connection: sqlite3.Connection, job_id: str) -> Lifecycle:
+    """Return the life of a job, or raise JobNotFound."""
+    row = connection.execute(
+        f"SELECT {rows.LIFE} FROM jobs WHERE job_id = ?",
+        (rows.uuid_bytes(job_id),),
+    ).fetchone()
+    if row is None:
+        raise JobNotFound
+    return rows.life_from_row(row)
+
+
+def list_jobs(
+    connection: sqlite3.Connection, query: JobQuery, bounds: PageBounds, queues: Collection[str] = ()
+) -> JobPage:
     """Return jobs, newest first; where queues are given, only jobs of these."""
-    where, values = _conditions(query, [query.queue] if query.queue else sorted(queues))
-    below, offset = "", (query.page - 1) * query.page_size
-    bounds: list[object] = []
-    if query.cursor:
-        below, offset, bounds = " AND id < ?", 0, [parse_cursor(query.cursor)]
-    asked = connection.execute(
-        f"SELECT {rows.JOB}, jobs.id FROM jobs WHERE {where}{below} ORDER BY id DESC LIMIT ? OFFSET ?",
-        (*values, *bounds, query.page_size + 1, offset),
-    )
-    # One by one: all of them whole may be more than there is memory for.
-    found = [(abridged(rows.job_from_row(row[:-1])), row[-1]) for row in asked]
-    total = connection.execute(f"SELECT count(*) FROM jobs WHERE {where}", values).fetchone()[0]
-    page = found[: query.page_size]
+    wanted = keys_wanted(query, bounds)
+    searched = [query.queue] if query.queue else queues or [""]
+    with _snapshot(connection):
+        # Each queue by its index; together they are sorted here, where there are few.
+        found = [row_id for queue in searched for row_id in _newest(connection, query, queue, wanted)]
+        page = cut_page(sorted(found, reverse=True)[:wanted], query, bounds)
+        # One by one: all of them whole may be more than there is memory for.
+        jobs = [abridged(_job_of(connection, row_id)) for row_id in page.keys]
     return JobPage(
-        jobs=[job for job, _ in page],
-        last_page=count_pages(total, query.page_size),
-        next_cursor=make_cursor(page[-1][-1]) if len(found) > len(page) else "",
+        jobs=jobs,
+        last_page=page.last_page,
+        next_cursor=make_cursor(page.keys[-1]) if page.is_followed else "",
     )
 
 
 def queue_names(connection: sqlite3.Connection) -> set[str]:
     """Return the names of the queues that were used."""
-    return {name for (name,) in connection.execute(f"{_USED_QUEUES} UNION SELECT name FROM queues")}
+    statement, everything = f"{_USED_QUEUES} UNION SELECT name FROM queues", {"after": "", "limit": -1}
+    return {name for (name,) in connection.execute(statement, everything)}
 
 
-def list_queues(connection: sqlite3.Connection) -> list[QueueStats]:
-    """Return the queues that were used, by name."""
-    paused = dict(connection.execute("SELECT name, paused FROM queues").fetchall())
-    names = {name for (name,) in connection.execute(_USED_QUEUES)} | paused.keys()
-    return [_stats(connection, name, paused=bool(paused.get(name))) for name in sorted(names)]
+def list_queues(connection: sqlite3.Connection, after: str, limit: int) -> list[QueueStats]:
+    """Return queues that were used, by name: the first so many whose names come after another."""
+    bounds = {"after": after, "limit": limit}
+    paused = dict(
+        connection.execute(
+            "SELECT name, paused FROM queues WHERE name > :after ORDER BY name LIMIT :limit", bounds
+        ).fetchall()
+    )
+    names = {name for (name,) in connection.execute(_USED_QUEUES, bounds)} | paused.keys()
+    return [_stats(connection, name, paused=bool(paused.get(name))) for name in sorted(names)[:limit]]
 
 
 def read_events(connection: sqlite3.Connection, query: EventQuery) -> EventPage:
@@ -100,8 +117,9 @@ def read_events(connection: sqlite3.Connection, query: EventQuery) -> EventPage:
     if row is None:
         raise JobNotFound
     # Closed when the page is full: a statement that is not read to its end holds its transaction open.
+    state = rows.state_from_column(row[1])
     with closing(_events_after(connection, row[0], query)) as found:
-        return fill_page(map(rows.event_from_row, found), query, state=JobState(row[1]), attempt=row[2])
+        return fill_page(map(rows.event_from_row, found), query, state=state, attempt=row[2])
 
 
 def find_key(connection: sqlite3.Connection, key_id: str) -> ApiKey | None:
@@ -116,15 +134,39 @@ def list_keys(connection: sqlite3.Connection) -> list[ApiKey]:
     return [rows.key_from_row(row) for row in found]
 
 
-def _conditions(query: JobQuery, queues: Sequence[str]) -> tuple[str, list[object]]:
-    wanted: list[tuple[str, Sequence[object]]] = []
-    if len(queues) == 1:
-        wanted.append(("queue = ?", queues))
-    elif queues:
-        wanted.append((f"queue IN ({', '.join('?' * len(queues))})", queues))
+def _newest(connection: sqlite3.Connection, query: JobQuery, queue: str, limit: int) -> Iterator[int]:
+    where, values = _conditions(query, queue)
+    found = connection.execute(
+        f"SELECT id FROM jobs WHERE {where} ORDER BY id DESC LIMIT ?", (*values, limit)
+    )
+    return (row_id for (row_id,) in found)
+
+
+@contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let all statements of a block see the same."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _job_of(connection: sqlite3.Connection, row_id: int) -> Job:
+    row = connection.execute(f"SELECT {rows.JOB} FROM jobs WHERE id = ?", (row_id,)).fetchone()
+    return rows.job_from_row(row)
+
+
+def _conditions(query: JobQuery, queue: str) -> tuple[str, list[object]]:
+    wanted: list[tuple[str, object]] = []
+    if queue:
+        wanted.append(("queue = ?", queue))
     if query.state is not None:
-        wanted.append(("state = ?", [int(query.state)]))
-    return " AND ".join(text for text, _ in wanted) or "1", [one for _, values in wanted for one in values]
+        wanted.append(("state = ?", int(query.state)))
+    if query.cursor:
+        wanted.append(("id < ?", parse_cursor(query.cursor)))
+    return " AND ".join(text for text, _ in wanted) or "1", [value for _, value in wanted]
 
 
 def _stats(connection: sqlite3.Connection, queue: str, *, paused: bool) -> QueueStats:

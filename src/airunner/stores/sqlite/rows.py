@@ -11,7 +11,7 @@ from airunner.domain.event import EncodedEvent, EventType
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome
 from airunner.domain.lifecycle import Lifecycle
-from airunner.stores.records import ApiKey
+from airunner.stores.records import ApiKey, claim_size
 from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ INSERT_EVENT = f"INSERT INTO job_events (job, stored_at, {EVENT}) VALUES (?, ?, 
 EVENTS_AT_ONCE = 50
 INSERT_EVENTS = INSERT_EVENT + ", (?, ?, ?, ?, ?, ?, ?, ?, ?)" * (EVENTS_AT_ONCE - 1)
 _STATES = {int(state): state for state in JobState}
+_EVENT_TYPES = {int(kind): kind for kind in EventType}
 
 
 def blob(raw: bytes) -> bytearray:
@@ -163,7 +164,7 @@ def life_from_row(row: Row) -> Lifecycle:
         row[0],
         row[1],
         row[2],
-        _STATES.get(row[3], JobState.FAILED),
+        state_from_column(row[3]),
         row[4],
         row[5],
         row[6],
@@ -177,6 +178,11 @@ def life_from_row(row: Row) -> Lifecycle:
         row[14],
         row[15] or 0,
     )
+
+
+def state_from_column(value: int) -> JobState:
+    """Return the state of a row; one that nobody here knows is an end."""
+    return _STATES.get(value, JobState.FAILED)
 
 
 def jobs_from_rows(found: Sequence[Row], lives: Iterable[Lifecycle]) -> list[Job]:
@@ -205,6 +211,12 @@ def job_from_row(row: Row, life: Lifecycle | None = None) -> Job:
         return _job(row, life, decode_params(row[_PARAMS]))
     readable = (*row[: _PARAMS - 1], encode_execution(ExecutionConfig()), *row[_PARAMS:])
     return replace(_job(readable, life, JobParams()), abridged=True)
+
+
+def row_claim_size(row: Row) -> int:
+    """Return what the job of a row that begins with JOB has in an answer, see `claim_size`."""
+    params = row[_PARAMS]
+    return claim_size(len(params) if isinstance(params, bytes) else 0, row[12])
 
 
 def is_readable(row: Row) -> bool:
@@ -240,7 +252,8 @@ def event_from_row(row: Row) -> EncodedEvent:
         last_sequence=row[2],
         first_timestamp=row[3],
         last_timestamp=row[4],
-        event_type=EventType(row[5]),
+        # A type that nobody here knows: readers are told of a gap in its place.
+        event_type=_EVENT_TYPES.get(row[5], EventType.GAP),
         payload=row[6],
     )
 

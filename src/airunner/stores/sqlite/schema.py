@@ -18,6 +18,8 @@ _OF_WRITERS: Final = (
     "synchronous = FULL",
     # What was deleted is overwritten: parameters may hold secrets.
     "secure_delete = ON",
+    # Numbers that are kept for a process need no file.
+    "temp_store = MEMORY",
     "wal_autocheckpoint = 4000",
     "journal_size_limit = 67108864",
 )

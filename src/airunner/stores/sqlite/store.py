@@ -15,7 +15,8 @@ from typing import IO, TYPE_CHECKING, TypeVar
 
 from airunner import telemetry
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, Overloaded, Unavailable
-from airunner.stores.base import Capabilities
+from airunner.stores.base import READ_SECONDS, Capabilities
+from airunner.stores.pages import PageBounds
 from airunner.stores.sqlite import bulk, operations, queries, rows
 from airunner.stores.sqlite.migrations import is_current, migrate
 from airunner.stores.sqlite.schema import connect
@@ -52,8 +53,6 @@ DATABASE = "airunner.db"
 TOKEN_KEY = "token.key"  # noqa: S105  the name of a file
 _LOCK = "airunner.lock"
 _READERS = 3
-READ_SECONDS = 10
-"""What a read may take: longer than any that is well asked, shorter than a caller waits."""
 _STEPS_BETWEEN_LOOKS = 10_000
 _UNWELL_SECONDS = 30.0
 _RETRY_SECONDS = 1.0
@@ -75,9 +74,16 @@ class SqliteStore:
     changes = None
 
     def __init__(
-        self, directory: Path, clock: Clock, *, owner: bool = True, max_waiting_writes: int = 10_000
+        self,
+        directory: Path,
+        clock: Clock,
+        *,
+        owner: bool = True,
+        max_waiting_writes: int = 10_000,
+        list_bounds: PageBounds | None = None,
     ) -> None:
         self._directory = directory
+        self._list_bounds = list_bounds or PageBounds()
         self._clock = clock
         self._owner = owner
         self._max_waiting_writes = max_waiting_writes
@@ -198,13 +204,19 @@ class SqliteStore:
         """Return a job."""
         return await self._read(lambda connection: queries.get_job(connection, job_id))
 
+    async def get_life(self, job_id: str) -> Lifecycle:
+        """Return the life of a job."""
+        return await self._read(lambda connection: queries.get_life(connection, job_id))
+
     async def list_jobs(self, query: JobQuery, *, queues: Collection[str] = ()) -> JobPage:
         """Return jobs, newest first."""
-        return await self._read(lambda connection: queries.list_jobs(connection, query, queues))
+        return await self._read(
+            lambda connection: queries.list_jobs(connection, query, self._list_bounds, queues)
+        )
 
-    async def list_queues(self) -> Sequence[QueueStats]:
-        """Return the queues that were used, by name."""
-        return await self._read(queries.list_queues)
+    async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:
+        """Return queues that were used, by name."""
+        return await self._read(lambda connection: queries.list_queues(connection, after, limit))
 
     async def queue_names(self) -> Collection[str]:
         """Return the names of the queues that were used."""
@@ -278,11 +290,14 @@ class SqliteStore:
         readers = readers or self._readers
         if readers is None:
             raise Unavailable("the store is not open")
-        return await asyncio.get_running_loop().run_in_executor(readers, self._run_query, query)
-
-    def _run_query(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        # From now on: to wait for a reader is to wait for the answer.
         deadline = time.monotonic() + READ_SECONDS
+        return await asyncio.get_running_loop().run_in_executor(readers, self._run_query, query, deadline)
+
+    def _run_query(self, query: Callable[[sqlite3.Connection], T], deadline: float) -> T:
+        if time.monotonic() > deadline:
+            raise _too_late()
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         try:
             if connection is None:
                 connection = self._local.connection = connect(self._directory / DATABASE, read_only=True)
@@ -296,7 +311,7 @@ class SqliteStore:
         """Return what a failed read is to its caller; remember that the file is damaged, if it is."""
         code = getattr(error, "sqlite_errorcode", None)
         if code == sqlite3.SQLITE_INTERRUPT:
-            return DeadlineExceeded(f"the store did not find the answer within {READ_SECONDS} s")
+            return _too_late()
         if code in _DAMAGE and not self._damage:
             self._damage = str(error)
             _log.critical("store.damaged", error=self._damage)
@@ -316,6 +331,10 @@ class SqliteStore:
 def lock_folder(directory: Path) -> IO[bytes]:
     """Return the lock of a folder, which a server holds as long as it runs; closing it lets the folder go."""
     return _take_lock(directory / _LOCK)
+
+
+def _too_late() -> DeadlineExceeded:
+    return DeadlineExceeded(f"the store did not find the answer within {READ_SECONDS} s")
 
 
 def _take_lock(path: Path) -> IO[bytes]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airunner.domain.errors import InvalidArgument
-from airunner.domain.job import JobState
+from airunner.domain.job import JobParams, JobState
 from airunner.domain.requests import DequeueRequest
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_request
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
     from airunner.domain.answers import DequeuedJob
     from airunner.testing.conformance.stores.backend import Api
+
+
+# Each with a megabyte of parameters.
+LARGE_JOBS_AT_ONCE = 4
 
 
 def ids(held: Sequence[DequeuedJob]) -> list[str]:
@@ -83,6 +87,37 @@ class DequeueConformance:
         answers = await asyncio.gather(*(api.dequeue(max_jobs=2) for _ in range(20)))
         claimed = [job_id for answer in answers for job_id in ids(answer)]
         assert sorted(claimed) == sorted(added)
+
+    async def test_an_answer_stays_below_4_mib(self, api: Api) -> None:
+        added = await self.enqueue_large(api, 6)
+        answers: list[Sequence[DequeuedJob]] = []
+        while held := await api.dequeue(max_jobs=100):
+            answers.append(held)
+            # Nobody holds what was not answered.
+            running = sum(map(len, answers))
+            assert [(queue.scheduled, queue.running) for queue in await api.jobs.list_queues()] == [
+                (6 - running, running)
+            ]
+        assert max(map(len, answers)) <= LARGE_JOBS_AT_ONCE
+        assert sorted(job_id for answer in answers for job_id in ids(answer)) == sorted(added)
+        assert {one.job.attempt for answer in answers for one in answer} == {1}
+
+    async def test_what_a_waiting_call_gets_stays_below_4_mib(self, api: Api) -> None:
+        await api.jobs.set_paused("builds", paused=True)
+        added = await self.enqueue_large(api, 6)
+        calls = [await api.started(api.dequeue(max_jobs=100, wait_seconds=20)) for _ in range(3)]
+        await api.jobs.set_paused("builds", paused=False)
+        await until(lambda: sum(len(call.result()) for call in calls if call.done()) == len(added))
+        answers = [await call for call in calls if call.done()]
+        assert max(map(len, answers)) <= LARGE_JOBS_AT_ONCE
+        assert sorted(job_id for answer in answers for job_id in ids(answer)) == sorted(added)
+        for call in calls:
+            call.cancel()
+        await asyncio.wait(calls)
+
+    async def enqueue_large(self, api: Api, count: int) -> list[str]:
+        params = JobParams(command="make", metadata={"filling": "x" * 1_000_000})
+        return [await api.enqueue(make_request(params=params)) for _ in range(count)]
 
     async def test_queues_are_apart(self, api: Api) -> None:
         await api.enqueue(queue="one")

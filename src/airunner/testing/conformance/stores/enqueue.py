@@ -214,6 +214,42 @@ class EnqueueConformance:
             await api.claim()
             await api.enqueue()
 
+    async def test_the_limit_counts_what_is_scheduled_whatever_happened(self, open_api: OpenApi) -> None:
+        rules = ServiceRules(jobs=JobRules(max_queued=3), maintenance_interval_seconds=NEVER_SECONDS)
+        async with open_api(rules) as api:
+            assert await self.fill(api) == 3
+            released, completed, lapsing = await api.dequeue(max_jobs=3)
+            assert await self.fill(api) == 3
+            await api.release(released)
+            await api.complete(completed)
+            with pytest.raises(ResourceExhausted):
+                await api.enqueue()
+            await api.lapse(60)
+            held = [held for _ in range(5) for held in await api.dequeue(max_jobs=5)]
+            assert lapsing.job.job_id in {one.job.job_id for one in held}
+            assert await self.fill(api) == 3
+            listed = await api.jobs.list_jobs(JobQuery(state=JobState.SCHEDULED))
+            for job in listed.jobs[:2]:
+                await api.jobs.cancel_job(job.job_id)
+            retried = await api.jobs.retry_job(completed.job.job_id, str(uuid.uuid4()))
+            assert retried.state is JobState.SCHEDULED
+            assert await self.fill(api) == 1
+            while claimed := await api.dequeue(max_jobs=5):
+                for one in claimed:
+                    await api.complete(one)
+            await api.advance(8 * 24 * 3600)
+            assert await self.fill(api) == 3
+
+    async def fill(self, api: Api) -> int:
+        """Add jobs until the queue takes no more; return how many."""
+        added = 0
+        while True:
+            try:
+                await api.enqueue()
+            except ResourceExhausted:
+                return added
+            added += 1
+
     async def test_the_operators_defaults_apply_where_a_request_says_nothing(self, open_api: OpenApi) -> None:
         execution = ExecutionConfig(batching=BatchingConfig(max_batch_size=5))
         jobs = JobRules(max_attempts=7, visibility_timeout_seconds=33, execution=execution)

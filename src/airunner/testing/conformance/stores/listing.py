@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airunner.domain.answers import JobPage, QueueStats
-from airunner.domain.errors import FailedPrecondition, InvalidArgument, NotFound
+from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArgument, NotFound
 from airunner.domain.job import JobParams, JobState
-from airunner.domain.requests import JobQuery
+from airunner.domain.requests import JobQuery, OverviewQuery
+from airunner.stores.pages import PageBounds
 from airunner.testing.factories import make_failure, make_request, make_success
 
 if TYPE_CHECKING:
@@ -167,6 +168,52 @@ class ListingConformance:
             )
 
 
+class BoundedListingConformance:
+    """Lists of more jobs than are counted and numbered; the store under test is made with `list_bounds`."""
+
+    @pytest.fixture
+    def list_bounds(self) -> PageBounds:
+        return PageBounds(counted=10, numbered=20)
+
+    async def test_pages_are_counted_up_to_a_number_of_jobs(self, api: Api) -> None:
+        await self.enqueue(api, 10)
+        assert (await self.listed(api, page=1, page_size=3)).last_page == 4
+
+    async def test_beyond_it_there_is_only_a_next_page(self, api: Api) -> None:
+        newest = (await self.enqueue(api, 11))[::-1]
+        pages = [await self.listed(api, page=page, page_size=3) for page in range(1, 6)]
+        assert [ids(page) for page in pages] == [newest[:3], newest[3:6], newest[6:9], newest[9:], []]
+        assert [page.last_page for page in pages] == [2, 3, 4, 4, 5]
+        assert [bool(page.next_cursor) for page in pages] == [True, True, True, False, False]
+
+    async def test_beyond_another_there_are_only_cursors(self, api: Api) -> None:
+        newest = (await self.enqueue(api, 43))[::-1]
+        last = await self.listed(api, page=2, page_size=10)
+        assert ids(last) == newest[10:20]
+        assert last.last_page == 3
+        for page, page_size in ((3, 10), (2, 11), (1, 21), (1_000_000, 500)):
+            with pytest.raises(InvalidArgument, match="pages are numbered up to 20 jobs; follow next_cursor"):
+                await self.listed(api, page=page, page_size=page_size)
+        rest = await self.listed(api, cursor=last.next_cursor, page_size=22)
+        assert ids(rest) == newest[20:42]
+        end = await self.listed(api, cursor=rest.next_cursor, page_size=22)
+        assert (ids(end), end.next_cursor) == (newest[42:], "")
+
+    async def test_a_page_beyond_the_end_of_a_short_list_is_empty(self, api: Api) -> None:
+        await self.enqueue(api, 20)
+        page = await self.listed(api, page=1_000, page_size=500)
+        assert (ids(page), page.next_cursor) == ([], "")
+
+    async def enqueue(self, api: Api, count: int) -> list[str]:
+        outcomes = await api.jobs.enqueue_jobs([make_request() for _ in range(count)])
+        return [outcome.job_id for outcome in outcomes if not isinstance(outcome, AirunnerError)]
+
+    async def listed(self, api: Api, *, page: int = 1, page_size: int = 20, cursor: str = "") -> JobPage:
+        return await api.jobs.list_jobs(
+            JobQuery(queue="builds", page=page, page_size=page_size, cursor=cursor)
+        )
+
+
 class SecretsConformance:
     async def test_secret_values_reach_only_the_worker(self, api: Api) -> None:
         environment = {"TOKEN": "hush-hush", "CI": "1"}
@@ -202,6 +249,38 @@ class OverviewConformance:
             QueueStats(name="three", paused=True, scheduled=0, running=0, oldest_scheduled_at=0),
             QueueStats(name="two", paused=False, scheduled=1, running=1, oldest_scheduled_at=created_at),
         ]
+
+    async def test_queues_are_listed_page_by_page(self, api: Api) -> None:
+        for queue in ("one", "two"):
+            await api.enqueue(queue=queue)
+        for queue in ("three", "low"):
+            await api.jobs.set_paused(queue, paused=True)
+        first = await api.jobs.page_queues(OverviewQuery(page_size=2))
+        assert [queue.name for queue in first.queues] == ["low", "one"]
+        # What comes or goes meanwhile shifts nothing.
+        await api.enqueue(queue="high")
+        second = await api.jobs.page_queues(OverviewQuery(page_size=2, cursor=first.next_cursor))
+        assert [(queue.name, queue.paused) for queue in second.queues] == [("three", True), ("two", False)]
+        assert second.next_cursor == ""
+
+    async def test_workers_are_listed_page_by_page(self, api: Api) -> None:
+        for worker_id in ("ann", "bob", "cyd"):
+            await api.dequeue(worker_id=worker_id)
+        first = await api.jobs.page_workers(OverviewQuery(page_size=2))
+        assert [worker.worker_id for worker in first.workers] == ["ann", "bob"]
+        await api.dequeue(worker_id="abe")
+        second = await api.jobs.page_workers(OverviewQuery(page_size=2, cursor=first.next_cursor))
+        assert [worker.worker_id for worker in second.workers] == ["cyd"]
+        assert second.next_cursor == ""
+
+    @pytest.mark.parametrize(
+        "query", [OverviewQuery(page_size=-1), OverviewQuery(page_size=501), OverviewQuery(cursor="x" * 257)]
+    )
+    async def test_an_overview_that_is_out_of_range_is_refused(self, api: Api, query: OverviewQuery) -> None:
+        with pytest.raises(InvalidArgument):
+            await api.jobs.page_queues(query)
+        with pytest.raises(InvalidArgument):
+            await api.jobs.page_workers(query)
 
     async def test_a_queue_name_must_be_one(self, api: Api) -> None:
         for wrong in ("", "a b"):

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airunner.codec.events import encode_event
 from airunner.domain.errors import InvalidArgument, NotFound, ResourceExhausted
-from airunner.domain.event import Event, EventType, Gap, Output, ProcessEnd, StreamType
+from airunner.domain.event import EncodedEvent, Event, EventType, Gap, Output, ProcessEnd, StreamType
 from airunner.domain.job import JobState
 from airunner.domain.requests import StreamRequest
+from airunner.stores.records import AttemptKey
 from airunner.testing.conditions import until
 from airunner.testing.factories import (
     NOON,
@@ -57,6 +59,32 @@ class ReplayConformance:
         assert places(events) == [(1, sequence) for sequence in range(1, 62)]
         assert events[1].data == Output(b"line 2\n")
         assert isinstance(events[-1].data, ProcessEnd)
+
+    @pytest.mark.parametrize(
+        "payload",
+        [
+            pytest.param(b"\xff\xff\xff", id="no message"),
+            pytest.param(b"", id="empty"),
+            pytest.param(encode_event(make_batch(1, 3)).payload, id="of another place"),
+            pytest.param(encode_event(make_batch(2, 4)).payload[:-7], id="cut"),
+        ],
+    )
+    async def test_what_is_stored_and_cannot_be_read_is_a_gap(self, api: Api, payload: bytes) -> None:
+        held = await api.new_claim()
+        seen: list[Event] = []
+        stream = asyncio.create_task(api.watch(StreamRequest(job_id=held.job.job_id), seen))
+        await api.publish(held, make_line(1))
+        damaged = EncodedEvent(2, 4, NOON, NOON, EventType.OUTPUT_BATCH, payload)
+        key = AttemptKey(held.job.job_id, held.job.attempt)
+        await api.services.store.append_events(key, [damaged], api.clock.now())
+        await api.publish(held, make_line(5))
+        await api.complete(held)
+        await stream
+        assert sequences(seen) == [1, 2, 5]
+        gap = seen[1].data
+        assert isinstance(gap, Gap)
+        assert (gap.first_sequence, gap.last_sequence) == (2, 4)
+        assert sequences(await api.read(StreamRequest(job_id=held.job.job_id, from_sequence=5))) == [5]
 
     async def test_more_than_a_page_of_events_is_replayed(self, api: Api) -> None:
         held = await api.new_claim()

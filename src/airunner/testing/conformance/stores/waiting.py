@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airunner.domain.errors import InvalidArgument, NotFound
-from airunner.domain.job import JobState
+from airunner.domain.job import JobParams, JobState
 from airunner.domain.requests import StreamRequest, UpdateRequest
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_failure, make_line, make_request
@@ -107,6 +108,15 @@ class WaitingUpdateConformance:
 
 
 class WaitingGetConformance:
+    async def test_the_life_of_a_job_can_be_read_alone(self, api: Api) -> None:
+        store = api.services.store
+        held = await api.new_claim(make_request(params=JobParams(command="make", args=("x" * 5_000,))))
+        assert await store.get_life(held.job.job_id) == (await store.get_job(held.job.job_id)).life
+        await api.complete(held)
+        assert await store.get_life(held.job.job_id) == (await store.get_job(held.job.job_id)).life
+        with pytest.raises(NotFound):
+            await store.get_life(str(uuid.uuid4()))
+
     async def test_it_answers_at_the_end_of_the_job(self, api: Api) -> None:
         held = await api.new_claim()
         call = await api.started(api.jobs.get_job(held.job.job_id, wait_seconds=60))
