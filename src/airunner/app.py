@@ -81,7 +81,7 @@ def build_client(settings: Settings, *, retry: RetryPolicy | None = None) -> Asy
     return AsyncClient(
         client.server,
         events_servers=client.events_server or None,
-        api_key=client.api_key.get_secret_value() if client.api_key else None,
+        api_key=client.api_key_text or None,
         ca_file=client.ca_file,
         timeout_seconds=client.timeout_seconds,
         retry=retry,
@@ -101,6 +101,7 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
         base_environment=environment_for_jobs(),
         work_dir=worker.work_dir,
         grace_seconds=worker.grace_seconds,
+        secrets=_own_secrets(settings),
         redact_names=worker.redact_names,
         checkout=CheckoutRules(allow_file=worker.git_allow_file, depth=worker.git_depth),
         spool_folder=SpoolFolder(worker.spool_dir),
@@ -118,6 +119,13 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
         environment=environment,
     )
     return Worker(client, client, SystemClock(), options)
+
+
+def _own_secrets(settings: Settings) -> frozenset[bytes]:
+    from airunner.domain.limits import MIN_SECRET_BYTES
+
+    key = settings.client.api_key_text.encode()
+    return frozenset({key} if len(key) >= MIN_SECRET_BYTES else ())
 
 
 def _load_handlers(sources: Sequence[str]) -> Registry:

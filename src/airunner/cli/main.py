@@ -52,6 +52,10 @@ COMMANDS: Final = {
 }
 
 
+# Those that run jobs, or start what does: their secrets are none of the jobs' business.
+RUN_JOBS: Final = frozenset({"demo", "dev", "worker"})
+
+
 def build_app(*, describe: bool = False) -> App:
     """Return the application with all of its commands; `describe` loads them all, for their descriptions."""
     app = App(
@@ -71,6 +75,8 @@ def build_app(*, describe: bool = False) -> App:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Do what the command line says and exit with its code."""
+    if arguments is None and sys.argv[1:2] and sys.argv[1] in RUN_JOBS:
+        _conceal_secrets()
     _leave(execute(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -95,6 +101,16 @@ def execute(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001  what nobody expects is shown in full
         return _explained(error)
     return int(code or ExitCode.OK)
+
+
+def _conceal_secrets() -> None:
+    """Keep jobs from reading our secrets; this may start the program again, once."""
+    from airunner.worker.secrets.concealment import conceal_secrets
+
+    try:
+        conceal_secrets()
+    except OSError as error:
+        say(f"warning: jobs may read the secrets of this process: {error.strerror or error}")
 
 
 def _explained(error: Exception) -> int:

@@ -6,10 +6,17 @@ nothing else in airunner reads a configuration file or `os.environ`.
 
 from __future__ import annotations
 
+from airunner.config.concealed import environment_handing_over, exposed_secrets, take_over_secrets
 from airunner.config.display import SettingLine, describe, to_jsonable
 from airunner.config.errors import ConfigError
 from airunner.config.layers import Origin
-from airunner.config.loading import Loaded, environment_for_jobs, load_settings, process_environment
+from airunner.config.loading import (
+    Loaded,
+    environment_for_children,
+    environment_for_jobs,
+    load_settings,
+    process_environment,
+)
 from airunner.config.settings import (
     AwsSettings,
     BatchingSettings,
@@ -60,8 +67,12 @@ __all__ = [
     "check_handler_origins",
     "check_key_destination",
     "describe",
+    "environment_for_children",
     "environment_for_jobs",
+    "environment_handing_over",
+    "exposed_secrets",
     "load_settings",
     "process_environment",
+    "take_over_secrets",
     "to_jsonable",
 ]

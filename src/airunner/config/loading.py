@@ -1,8 +1,9 @@
-"""Lays the layers over each other and validates the result. The only reader of `os.environ`."""
+"""Lays the layers over each other and validates the result."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
+from airunner.config.concealed import own_variables
 from airunner.config.errors import ConfigError, did_you_mean, problem_of
 from airunner.config.layers import (
     PREFIX,
@@ -26,8 +28,12 @@ from airunner.config.settings import Settings, secret_paths, setting_fields
 
 DEFAULT_FILE = "airunner.yaml"
 DEFAULT_ORIGIN: Origin = "default"
+DOTENV_FILE = ".env"
 TRUST_VARIABLE = f"{PREFIX}TRUST_FOLDER"
 _YES = frozenset({"1", "true", "yes", "on"})
+_IN_DOTENV = f" ({DOTENV_FILE})"
+_OTLP_HEADERS = re.compile(r"OTEL_EXPORTER_OTLP_(\w+_)?HEADERS")
+_FILE_ORIGIN = re.compile(r"file (?P<name>.*?)(, key .*)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +58,14 @@ class Loaded:
             for name in self.unknown_variables
         ]
 
+    def file_of(self, path: str) -> Path | None:
+        """Return the file that a setting came from, as it was named; None if it came from elsewhere."""
+        origin = self.origins[path]
+        if origin.endswith(_IN_DOTENV):
+            return Path(DOTENV_FILE)
+        found = _FILE_ORIGIN.fullmatch(origin)
+        return Path(found["name"]) if found else None
+
 
 def load_settings(
     *,
@@ -67,16 +81,16 @@ def load_settings(
     `flags` maps dotted paths to values; None is a flag that was not given. Nothing is kept between calls.
     """
     folder = Path.cwd() if cwd is None else cwd
-    environment = dict(os.environ if environ is None else environ)
+    environment = own_variables() if environ is None else dict(environ)
     # A real variable hides the one of the file even when it is empty: that is how to switch one off.
     from_dotenv = {
-        name: text for name, text in read_dotenv(folder / ".env").items() if name not in environment
+        name: text for name, text in read_dotenv(folder / DOTENV_FILE).items() if name not in environment
     }
     layers = [
-        foreign_layer(from_dotenv, " (.env)"),
+        foreign_layer(from_dotenv, _IN_DOTENV),
         foreign_layer(environment),
         _chosen_file(folder, config_file),
-        variable_layer(from_dotenv, " (.env)", from_folder=True),
+        variable_layer(from_dotenv, _IN_DOTENV, from_folder=True),
         variable_layer(environment),
         flag_layer(flags or {}),
     ]
@@ -94,7 +108,17 @@ def process_environment() -> dict[str, str]:
 
 
 def environment_for_jobs() -> dict[str, str]:
-    """The environment that jobs inherit: without airunner's own variables, of which some are secret."""
+    """The environment that jobs inherit: without airunner's own variables and without headers for OTLP.
+
+    Both are the worker's own, and may be secret.
+    """
+    return {
+        name: text for name, text in environment_for_children().items() if not _OTLP_HEADERS.fullmatch(name)
+    }
+
+
+def environment_for_children() -> dict[str, str]:
+    """The environment of programs of ours that have their own settings: without airunner's variables."""
     return {name: text for name, text in os.environ.items() if not name.startswith(PREFIX)}
 
 

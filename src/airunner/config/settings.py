@@ -199,6 +199,11 @@ class ClientSettings(Section):
     ca_file: FilePath | None = None
     timeout_seconds: Seconds = Field(default=30, gt=0, le=MAX_WAIT_SECONDS)
 
+    @property
+    def api_key_text(self) -> str:
+        """The key itself; empty if there is none."""
+        return self.api_key.get_secret_value() if self.api_key else ""
+
 
 class WorkerSettings(Section):
     """What one worker serves, and how it stops. Empty ids are filled in when the worker starts."""

@@ -56,12 +56,12 @@ class ChildProcess:
 
         Its environment is ours without our own variables, unless another one is given.
         """
-        from airunner.config import environment_for_jobs
+        from airunner.config import environment_for_children
 
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "airunner.cli", *arguments),
             cwd=folder,
-            env=environment_for_jobs() if environment is None else environment,
+            env=environment_for_children() if environment is None else environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,

@@ -44,6 +44,8 @@ class AttemptEnvironment:
     """Where the folders of attempts are made; None is the system's folder for temporary files."""
     grace_seconds: float = 10.0
     """How long a process that was asked to end may take."""
+    secrets: frozenset[bytes] = field(default=frozenset(), repr=False)
+    """What no output may show, whatever the job: the worker's own key."""
     redact_names: tuple[str, ...] = ()
     """Patterns of names of variables whose values are secret, beside those that a job calls so."""
     checkout: CheckoutRules = CheckoutRules()
@@ -62,6 +64,8 @@ class JobRunner:
         self._clock = clock
         self._environment = environment
         self._reaper = OrphanReaper()
+        # Costly to build, and for most jobs the same.
+        self._own_redactor = LineRedactor(environment.secrets) if environment.secrets else None
 
     def close(self) -> None:
         """Kill what jobs left running, in whatever session. Blocks for a moment."""
@@ -112,11 +116,13 @@ class JobRunner:
         )
 
     def _redactor(self, params: JobParams) -> LineRedactor | None:
-        """Return what hides the job's secrets; None if it has none, which is the common case."""
+        """Return what hides the secrets of the job and of the worker; None if there are none."""
         environment = self._environment
         secrets = secret_values(params, environment.base_environment, environment.redact_names)
         secrets |= repository_secrets(params)
-        return LineRedactor(secrets) if secrets else None
+        if secrets:
+            return LineRedactor(secrets | environment.secrets)
+        return self._own_redactor.unused_copy() if self._own_redactor else None
 
     def _refusal(self, params: JobParams) -> str:
         """Return why this worker cannot run a job; empty if it can."""

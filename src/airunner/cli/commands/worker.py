@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from airunner.client import AsyncClient
-    from airunner.config import Settings
+    from airunner.config import Loaded, Settings
     from airunner.worker.worker import Worker
 
 
@@ -66,7 +66,7 @@ def worker(
 
     loaded = connection.load_with_origins(flags)
     check_handler_origins(loaded)
-    _work(loaded.settings, once=once)
+    _work(loaded, once=once)
 
 
 async def wait_for_server(client: AsyncClient, queue: str) -> None:
@@ -96,11 +96,14 @@ async def wait_for_server(client: AsyncClient, queue: str) -> None:
     )
 
 
-def _work(settings: Settings, *, once: bool) -> None:
+def _work(loaded: Loaded, *, once: bool) -> None:
     """Run the worker that the settings describe."""
     from airunner import telemetry
+    from airunner.worker.secrets.concealment import warn_of_exposure
 
+    settings = loaded.settings
     telemetry.set_up_logs(settings.log_level, settings.log_format)
+    warn_of_exposure(settings.client.api_key_text, loaded.file_of("client.api_key"))
     with _metrics(settings):
         run_on_uvloop(_run(settings, once=once))
 

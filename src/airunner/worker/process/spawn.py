@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from airunner.config import environment_for_jobs
 from airunner.worker.process.pipe import OutputPipe
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ def _launch(
             stderr=err_write,
             pass_fds=(order, report_write),
             start_new_session=True,
+            env=environment_for_jobs(),
         )
     return popen, tuple(outputs), OutputPipe(report_read, is_stderr=False, clock=clock)
 

@@ -94,6 +94,12 @@ class LineRedactor:
         self._unfed = Redactor(secrets)
         self._stdout, self._stderr = copy(self._unfed), copy(self._unfed)
 
+    def unused_copy(self) -> LineRedactor:
+        """Return one for the same secrets that was fed nothing, and shares what is costly to build."""
+        unused = copy(self)
+        unused._stdout, unused._stderr = copy(self._unfed), copy(self._unfed)  # noqa: SLF001  one of us
+        return unused
+
     def feed(self, lines: Sequence[bytes], is_stderr: bool) -> list[bytes]:
         """Return the lines that can be shown now, maybe none."""
         return _as_lines(self._stream(is_stderr).feed(b"".join(lines)))
