@@ -7,6 +7,7 @@ nothing else in airunner reads a configuration file or `os.environ`.
 from __future__ import annotations
 
 from airunner.config.concealed import environment_handing_over, exposed_secrets, take_over_secrets
+from airunner.config.descriptor_limit import descriptor_limit_for_jobs, raise_descriptor_limit
 from airunner.config.display import SettingLine, describe, to_jsonable
 from airunner.config.errors import ConfigError
 from airunner.config.layers import Origin
@@ -67,12 +68,14 @@ __all__ = [
     "check_handler_origins",
     "check_key_destination",
     "describe",
+    "descriptor_limit_for_jobs",
     "environment_for_children",
     "environment_for_jobs",
     "environment_handing_over",
     "exposed_secrets",
     "load_settings",
     "process_environment",
+    "raise_descriptor_limit",
     "take_over_secrets",
     "to_jsonable",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 from dataclasses import dataclass
 from enum import Enum, StrEnum
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from airunner import telemetry
+from airunner.config import raise_descriptor_limit
 from airunner.services.periodic import Periodic
 from airunner.telemetry.refusals import RefusalLog
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from airunner.domain.clock import Clock
 
-MAX_DESCRIPTORS: Final = 65_536
 _RESERVED_DESCRIPTORS: Final = 128
 """What the store, the listener, the logs and calls of our own need beside connections."""
 _SWEEP_SECONDS: Final = 1.0
@@ -69,7 +68,7 @@ class ConnectionGuard:
     def __init__(self, limits: ConnectionLimits, clock: Clock) -> None:
         self.limits = limits
         self.open: set[GuardedProtocol] = set()
-        self.max_connections = limits.max_connections or _connections_within(_raise_descriptor_limit())
+        self.max_connections = limits.max_connections or _connections_within(raise_descriptor_limit())
         self._clock = clock
         self._refusals = RefusalLog(telemetry.connections_refused, "connections.refused", clock)
 
@@ -219,19 +218,6 @@ class GuardedProtocol(HttpToolsProtocol):
         if cycle is None or cycle.response_complete or not cycle.response_started:
             self.transport.write(STATUS_LINE[status] + b"content-length: 0\r\nconnection: close\r\n\r\n")
         self.transport.close()
-
-
-def _raise_descriptor_limit() -> int:
-    """Raise the soft limit of descriptors to the hard one, within reason; return what it is now."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    except (OSError, ValueError):
-        return soft
-    return wanted
 
 
 def _connections_within(descriptors: int) -> int:

@@ -99,10 +99,12 @@ async def wait_for_server(client: AsyncClient, queue: str) -> None:
 def _work(loaded: Loaded, *, once: bool) -> None:
     """Run the worker that the settings describe."""
     from airunner import telemetry
+    from airunner.config import raise_descriptor_limit
     from airunner.worker.secrets.concealment import warn_of_exposure
 
     settings = loaded.settings
     telemetry.set_up_logs(settings.log_level, settings.log_format)
+    raise_descriptor_limit()
     warn_of_exposure(settings.client.api_key_text, loaded.file_of("client.api_key"))
     with _metrics(settings):
         run_on_uvloop(_run(settings, once=once))

@@ -1,8 +1,8 @@
 """The program that becomes a job's command; never imported, only started by `airunner.worker.process.spawn`.
 
 It does what must happen inside the new process, between fork and exec: asking for the parent-death signal,
-resetting signals, taking the terminal. Code in the forked copy of a worker with threads could deadlock there,
-and forking a large worker stalls its event loop; a program of its own does neither.
+resetting signals and limits, taking the terminal. Code in the forked copy of a worker with threads could
+deadlock there, and forking a large worker stalls its event loop; a program of its own does neither.
 
 It is on the way of every process, so it imports only what loads quickly, which `signal` does not.
 Arguments: the descriptor of the marshalled order, the descriptor to report on, the worker's process id.
@@ -30,12 +30,16 @@ def main() -> None:
     order_descriptor, report_descriptor, worker_pid = map(int, sys.argv[1:4])
     os.set_inheritable(report_descriptor, False)
     with os.fdopen(order_descriptor, "rb") as order_file:
-        arguments, environment, working_directory, is_terminal = marshal.load(order_file)  # noqa: S302 - ours
+        order = marshal.load(order_file)  # noqa: S302 - ours
+    arguments, environment, working_directory, is_terminal, descriptor_limit = order
     stage = b"guard"
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         _die_with(worker_pid, libc)
         _reset_signals(libc)
+        stage = b"limits"
+        if descriptor_limit is not None:
+            _limit_descriptors(descriptor_limit)
         stage = b"terminal"
         if is_terminal:
             _take_terminal()
@@ -64,6 +68,15 @@ def _reset_signals(libc: ctypes.CDLL) -> None:
     for number in range(1, _LAST_SIGNAL + 1):
         libc.signal(number, None)
     libc.sigprocmask(_SIG_SETMASK, bytes(_SIGSET_BYTES), None)
+
+
+def _limit_descriptors(soft: int) -> None:
+    """Give the command the limit that the worker was started with, not the one that it raised for itself."""
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard == resource.RLIM_INFINITY or soft <= hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def _take_terminal() -> None:

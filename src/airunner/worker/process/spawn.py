@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from airunner.config import environment_for_jobs
+from airunner.config import descriptor_limit_for_jobs, environment_for_jobs
 from airunner.worker.process.pipe import OutputPipe
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _marshalled(spec: ProcessSpec) -> bytes:
     directory = None if spec.working_directory is None else os.fsencode(spec.working_directory)
     arguments = [os.fsencode(text) for text in (spec.command, *spec.args)]
     environment = {os.fsencode(name): os.fsencode(setting) for name, setting in spec.environment.items()}
-    return marshal.dumps((arguments, environment, directory, spec.pty))
+    return marshal.dumps((arguments, environment, directory, spec.pty, descriptor_limit_for_jobs()))
 
 
 def _tame_terminal(descriptor: int) -> None:
