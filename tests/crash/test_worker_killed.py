@@ -158,6 +158,14 @@ async def test_kill_takes_all_descendants_of_a_job_along(crowd: Crowd) -> None:
     for pid in descendants:
         await until_gone(pid)
 
+    def left_behind() -> list[Path]:
+        return list(crowd.stack.folder.glob("airunner-*"))
+
+    assert left_behind()
+    next_worker = await crowd.stack.start_worker("next", "--queue", "other")
+    await until(lambda: not left_behind(), limit_seconds=LIMIT_SECONDS)
+    await next_worker.until_said("work_folder.left_behind")
+
 
 async def talk_until(crowd: Crowd, gate: Path) -> tuple[str, Watch, int]:
     """Have a job of 60 lines print half of them and wait; return it, its watch and its pid."""

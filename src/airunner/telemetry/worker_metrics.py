@@ -15,6 +15,9 @@ attempt_time = Histogram(
 )
 receives_failed = Counter("airunner.worker.receives_failed", "Dequeues that got no answer, or a refusal")
 heartbeats_failed = Counter("airunner.worker.heartbeats_failed", "Heartbeats that got no answer")
+folders_not_removed = Counter(
+    "airunner.worker.folders_not_removed", "Attempts to remove a work folder that failed"
+)
 
 batch_size = Histogram(
     "airunner.batching.batch_size", "Events in a batch", (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 49.0, 50.0)
@@ -38,6 +41,7 @@ WORKER_METRICS: Final[tuple[Instrument, ...]] = (
     attempt_time,
     receives_failed,
     heartbeats_failed,
+    folders_not_removed,
     batch_size,
     flush_reason,
     flush_latency,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +15,7 @@ from airunner.worker.process.checkout import CheckoutRules, checkout_refusal, re
 from airunner.worker.process.command import CommandAttempt
 from airunner.worker.process.process import CANNOT_START, ProcessSpec
 from airunner.worker.process.reaper import OrphanReaper
+from airunner.worker.process.work_folders import WorkFolders
 from airunner.worker.publishing.publisher import Publisher
 from airunner.worker.publishing.report import AttemptReport, through_one_cancellation
 from airunner.worker.publishing.spool import SPOOL_MAX_BYTES, Spool
@@ -64,6 +63,8 @@ class JobRunner:
         self._clock = clock
         self._environment = environment
         self._reaper = OrphanReaper()
+        self.folders = WorkFolders(environment.work_dir)
+        """The folders of attempts."""
         # Costly to build, and for most jobs the same.
         self._own_redactor = LineRedactor(environment.secrets) if environment.secrets else None
 
@@ -141,14 +142,14 @@ class JobRunner:
             yield params.working_directory
             return
         try:
-            folder = tempfile.mkdtemp(prefix="airunner-", dir=self._environment.work_dir)
+            folder = self.folders.make()
         except OSError as error:
             raise _NoFolder(f"cannot make a working directory: {error.strerror}") from None
         try:
-            yield folder
+            yield str(folder.path)
         finally:
             # In a thread: it may hold a large build. By now the attempt has ended, and its end stands.
-            removing = asyncio.create_task(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
+            removing = asyncio.create_task(asyncio.to_thread(self.folders.remove, folder))
             await through_one_cancellation(removing, lambda: None)
 
     def _spec(self, job: Job, folder: str) -> ProcessSpec:

@@ -13,7 +13,9 @@ from airunner.handlers.capture import captured
 from airunner.handlers.registry import Registry
 from airunner.queues.consumer import Consumer, ConsumerOptions
 from airunner.queues.task_runner import TaskRunner
+from airunner.services.periodic import Periodic
 from airunner.telemetry.logs import get_logger
+from airunner.worker.disk_thread import DiskThread
 from airunner.worker.handlers.fast_path import HandlerFastPath
 from airunner.worker.metrics import AttemptMetrics
 from airunner.worker.runner import AttemptEnvironment, JobRunner
@@ -28,6 +30,7 @@ _log = get_logger("airunner.worker")
 
 # After their grace period stopped processes are gone; so long the last events and releases may take.
 _REPORT_SECONDS: Final = 10.0
+_SWEEP_SECONDS: Final = 3600.0
 # So that small jobs wait neither for the round trip that brings the next ones nor for another's report; and
 # calls that are on their way together share a commit of the server.
 _HANDLER_RECEIVERS: Final = 3
@@ -77,12 +80,21 @@ class Worker:
             clock=clock,
             options=_consumer_options(options),
         )
+        self._disk = DiskThread("sweeping")
+        self._sweeping = Periodic(
+            "sweeping",
+            self._sweep,
+            clock=clock,
+            interval_seconds=_SWEEP_SECONDS,
+            failure_event="sweep.failed",
+            at_once=True,
+        )
 
     async def run(self) -> None:
         """Work until stopped, or for one job with `once`; raise when the server will not have us."""
         options = self._options
         _log.info("worker.start", queues=options.queues, concurrency=options.concurrency)
-        sweeping = asyncio.create_task(self._sweep_spool())
+        self._sweeping.start()
         gauges = (
             telemetry.worker_slots.follow(lambda: options.concurrency),
             telemetry.attempts_running.follow(lambda: self._consumer.running),
@@ -94,7 +106,8 @@ class Worker:
             self._fast_path.close()
             for end in gauges:
                 end()
-            await sweeping
+            await self._sweeping.stop()
+            self._disk.close()
             await asyncio.to_thread(self._runner.close)
         _log.info("worker.end")
 
@@ -108,11 +121,16 @@ class Worker:
         self._consumer.kill()
         _log.warning("worker.kill")
 
+    async def _sweep(self) -> None:
+        """Remove what workers that died left behind, and report it: others have begun their jobs again."""
+        await self._sweep_spool()
+        for folder in await self._disk.call(self._runner.folders.sweep):
+            _log.warning("work_folder.left_behind", folder=str(folder))
+
     async def _sweep_spool(self) -> None:
-        """Report and remove what workers that died left behind: others have begun their jobs again."""
         folder = self._options.environment.spool_folder
         try:
-            leftovers = await asyncio.to_thread(folder.sweep)
+            leftovers = await self._disk.call(folder.sweep)
         except OSError as error:
             _log.warning("spool.unusable", folder=str(folder.path), error=error.strerror)
             return

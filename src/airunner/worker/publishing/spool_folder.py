@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import stat
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
 
+from airunner.worker.file_lock import lock_file
 from airunner.worker.publishing.spool_records import read_records
 
 _FILE: Final = re.compile(r"(?P<job_id>[^/]+)\.(?P<attempt>\d+)\.spool")
@@ -47,7 +47,7 @@ class SpoolFolder:
         with self._opened() as folder:
             descriptor = os.open(_name(job_id, attempt), flags, 0o600, dir_fd=folder)
         try:
-            _lock(descriptor)
+            lock_file(descriptor)
         except OSError:
             # A worker that starts just now was quicker, and took the file for one that was left behind.
             os.close(descriptor)
@@ -88,13 +88,6 @@ def _name(job_id: str, attempt: int) -> str:
     return f"{quote(job_id, safe='')}.{attempt}.spool"
 
 
-def _lock(descriptor: int) -> None:
-    """Lock a file that is still there; OSError if somebody else has it, or removed it meanwhile."""
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    if not os.fstat(descriptor).st_nlink:
-        raise FileNotFoundError(0, "the file was removed")
-
-
 def _sweep(folder: int, name: str) -> Leftover | None:
     """Remove one file, unless it is in use or none of ours."""
     match = _FILE.fullmatch(name)
@@ -106,7 +99,7 @@ def _sweep(folder: int, name: str) -> Leftover | None:
         return None
     with os.fdopen(descriptor, "rb") as file:
         try:
-            _lock(descriptor)
+            lock_file(descriptor)
         except OSError:
             return None
         status = os.fstat(descriptor)
