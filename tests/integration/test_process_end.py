@@ -9,10 +9,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from airunner.testing.clock import ManualClock
-from airunner.worker.process.process import ProcessExit, Stop
-from tests.support.child_processes import finish, nothing_left_behind, on_both_loops, start, wait_until_gone
+from airunner.testing.conditions import until
+from airunner.worker.process.process import Process, ProcessExit, Stop
+from tests.support.child_processes import (
+    LIMIT_SECONDS,
+    finish,
+    nothing_left_behind,
+    on_both_loops,
+    start,
+    wait_until_gone,
+)
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
 __all__ = ["nothing_left_behind"]
@@ -185,7 +194,85 @@ async def test_cancelling_the_wait_before_its_first_turn_reaps_too() -> None:
     process._supervisor.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    wait_until_gone(process.pid)
+    await reaped(process)
+
+
+async def reaped(process: Process) -> None:
+    """Return once somebody has collected the leader."""
+    await until(lambda: process._child._popen.returncode is not None, limit_seconds=LIMIT_SECONDS)
+
+
+@on_both_loops
+async def test_a_second_cancellation_waits_for_nobody(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A process that changed its user cannot be signalled: the loop must not wait for it."""
+    os.mkfifo(tmp_path / "gate")
+    process, received = await start("sh", "-c", "echo; read line <gate", working_directory=str(tmp_path))
+    await received.until(b"\n")
+    refuse_signals(monkeypatch)
+    waiting = asyncio.create_task(process.wait())
+    await asyncio.sleep(0)
+    process._supervisor.cancel()
+    await asyncio.sleep(0)
+    process._supervisor.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not process._child.has_exited()
+    await asyncio.to_thread((tmp_path / "gate").write_bytes, b"")
+    await reaped(process)
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+@on_both_loops
+async def test_a_process_that_cannot_be_killed_is_let_go(
+    cancelled: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "gate")
+    clock = ManualClock()
+    script = "echo; read line <gate"
+    process, received = await start("sh", "-c", script, clock=clock, working_directory=str(tmp_path))
+    await received.until(b"\n")
+    refuse_signals(monkeypatch)
+    waiting = asyncio.create_task(process.wait())
+    await asyncio.sleep(0)
+    with capture_logs() as logged:
+        if cancelled:
+            waiting.cancel()
+        else:
+            process.stop(Stop.LOST)
+        await until(lambda: process._kill_sent)
+        clock.advance(9.9)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        clock.advance(0.1)
+        await asyncio.sleep(0)
+        clock.advance(2)  # for its pipes
+        await asyncio.wait({waiting})
+    assert [(entry["event"], entry["pid"]) for entry in logged] == [("process.left_running", process.pid)]
+    if cancelled:
+        assert waiting.cancelled()
+    else:
+        assert waiting.result() == ProcessExit(
+            exit_code=137,
+            signal=9,
+            stopped=Stop.LOST,
+            duration_ms=10_000,
+            output_complete=False,
+            left_running=True,
+        )
+    assert not process._child.has_exited()
+    await asyncio.to_thread((tmp_path / "gate").write_bytes, b"")
+    await reaped(process)
+
+
+def refuse_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do as the kernel does with signals for a group of another user."""
+
+    def refuse(group: int, number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "killpg", refuse)
 
 
 @pytest.mark.parametrize("stream", ["1", "2"])

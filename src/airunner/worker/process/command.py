@@ -132,6 +132,8 @@ class CommandAttempt:
         notes: tuple[str, ...] = () if exited.stopped is None else (error,)
         if not exited.output_complete:
             notes += ("a process that was left behind kept the output open; what it wrote later is missing",)
+        if exited.left_running:
+            notes += ("the process could not be killed, and may be running still",)
         return AttemptEnd(outcome=outcome, exit_code=exited.exit_code, error=error, notes=notes)
 
     def _outcome(self, exited: ProcessExit, command: ProcessSpec) -> tuple[Outcome, str]:

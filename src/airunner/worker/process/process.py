@@ -9,12 +9,23 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from airunner.domain.lines import LineSplitter
-from airunner.worker.process.spawn import CANNOT_START, Child, CouldNotStart, ProcessSpec, spawn
+from airunner.worker.process.spawn import (
+    CANNOT_START,
+    LET_GO_SECONDS,
+    Child,
+    CouldNotStart,
+    ProcessSpec,
+    spawn,
+)
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock, Timer
     from airunner.worker.process.pipe import OutputPipe
+
+_log = structlog.get_logger("airunner.worker")
 
 __all__ = ["CANNOT_START", "CouldNotStart", "OnOutput", "Process", "ProcessExit", "ProcessSpec", "Stop"]
 
@@ -48,6 +59,8 @@ class ProcessExit:
     duration_ms: int
     output_complete: bool = True
     """False if a process that was left behind still held a pipe when the bounded wait for it was over."""
+    left_running: bool = False
+    """True if it could not be killed, and nobody waits for it any more; its exit is then not known."""
 
 
 class Process:
@@ -74,6 +87,7 @@ class Process:
         self._released = False
         self._output_complete = True
         self._kill_at = 0
+        self._kill_sent = False
         self._timers: list[Timer] = []
         self._delivery = asyncio.Lock()
         child.exited.add_done_callback(self._leader_exited)
@@ -94,7 +108,7 @@ class Process:
         What it leaves behind in its group may go on writing for `pipe_wait_seconds` (when stopped, at least
         for the grace period) and is then killed; if it holds no pipe, it is killed at once. Cancelling this
         kills the group, drops undelivered output, reaps the process and then raises; a second cancellation
-        leaves the reaping to the background.
+        leaves the reaping to the background, and so does a process that cannot be killed.
         """
         try:
             return await asyncio.shield(self._supervisor)
@@ -118,8 +132,20 @@ class Process:
             self.kill()
 
     def kill(self) -> None:
-        """Send SIGKILL to the group; harmless when it is over."""
+        """Send SIGKILL to the group; harmless when it is over.
+
+        A leader that has not exited some time after it is let go: one that changed its user cannot be killed,
+        and one that waits for a device in vain cannot die.
+        """
         self._child.signal_group(signal.SIGKILL)
+        if not self._kill_sent and not self._child.exited.done():
+            self._kill_sent = True
+            self._after(LET_GO_SECONDS, self._let_go)
+
+    def _let_go(self) -> None:
+        self._child.let_go()
+        if self._child.left_running:
+            _log.warning("process.left_running", pid=self.pid, hint="it could not be killed")
 
     def _terminate(self) -> None:
         self._kill_at = self._clock.now() + round(self._spec.grace_seconds * 1000)
@@ -162,11 +188,10 @@ class Process:
         if self._released:
             return
         self._released = True
-        self.kill()
         for timer in self._timers:
             timer.cancel()
         self._child.close()
-        self._child.reap()
+        self._child.abandon()
 
     def _exit(self, returncode: int) -> ProcessExit:
         killed_by = -returncode if returncode < 0 else None
@@ -176,6 +201,7 @@ class Process:
             stopped=self._stopped,
             duration_ms=max(0, self._ended_at - self.started_at),
             output_complete=self._output_complete,
+            left_running=self._child.left_running,
         )
 
     async def _forward(self, output: OutputPipe) -> None:

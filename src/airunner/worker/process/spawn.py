@@ -25,7 +25,7 @@ from airunner.config import descriptor_limit_for_jobs, environment_for_jobs
 from airunner.worker.process.pipe import OutputPipe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airunner.domain.clock import Clock
 
@@ -35,6 +35,9 @@ COMMAND_NOT_FOUND: Final = 127
 
 TERMINAL_ROWS: Final = 24
 TERMINAL_COLUMNS: Final = 80
+
+LET_GO_SECONDS: Final = 10.0
+"""How long after SIGKILL the exit of a process is awaited."""
 
 _LAUNCHER: Final = Path(__file__).with_name("launch.py")
 _STARTED: Final = "command"
@@ -76,9 +79,13 @@ class Child:
     def __init__(self, popen: subprocess.Popen[bytes], outputs: tuple[OutputPipe, ...]) -> None:
         self.pid = popen.pid
         self.outputs = outputs
-        self.exited = _watch_exit(popen.pid)
+        self.exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done as soon as the exit was noticed. Wait with asyncio.wait: cancelling it would lose the exit."""
+        self.left_running = False
+        """Whether it was let go."""
+        self._abandoned = False
         self._popen = popen
+        _watch_exit(popen.pid, self._notice_exit)
 
     def has_exited(self) -> bool:
         """Return whether the leader has exited, noticed by the event loop or not."""
@@ -93,14 +100,38 @@ class Child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
+    def let_go(self) -> None:
+        """Wait no longer for the exit of a leader that cannot be killed: it counts as noticed."""
+        if not self.has_exited():
+            self.left_running = True
+            self._settle()
+
     def reap(self) -> int:
-        """Collect the leader, which has exited or was killed; negative is the signal. May be called again."""
-        return self._popen.wait()
+        """Collect the leader and return its exit; negative is the signal. May be called again. Never waits.
+
+        One that has not exited is collected when it does, and counts as killed.
+        """
+        return self._popen.wait() if self.has_exited() else -signal.SIGKILL
+
+    def abandon(self) -> None:
+        """Kill the group and collect its leader, now if it has exited and otherwise when it does."""
+        self.signal_group(signal.SIGKILL)
+        self._abandoned = True
+        self.reap()
 
     def close(self) -> None:
         """Close the pipes."""
         for output in self.outputs:
             output.close()
+
+    def _notice_exit(self) -> None:
+        if self._abandoned:
+            self._popen.wait()
+        self._settle()
+
+    def _settle(self) -> None:
+        if not self.exited.done():
+            self.exited.set_result(None)
 
 
 async def spawn(spec: ProcessSpec, clock: Clock) -> Child:
@@ -108,7 +139,8 @@ async def spawn(spec: ProcessSpec, clock: Clock) -> Child:
 
     It gets SIGKILL when the worker dies, or the thread that called this: call it on a loop that lives as long
     as the worker. (The kernel forgets that for commands that change their user by set-uid.) Raises
-    CouldNotStart; cancelled or failed, it leaves neither process nor descriptor behind.
+    CouldNotStart; cancelled or failed, it leaves neither process nor descriptor behind, but for a process
+    that cannot be killed, and when it is cancelled twice.
     """
     _refuse_impossible(spec)
     with contextlib.ExitStack() as unless_started, contextlib.ExitStack() as always:
@@ -116,13 +148,19 @@ async def spawn(spec: ProcessSpec, clock: Clock) -> Child:
             popen, outputs, report = _launch(spec, clock, unless_started, always)
         except OSError as error:
             raise CouldNotStart(f"cannot start a process: {error.strerror}", spec) from None
-        unless_started.callback(popen.wait)
-        unless_started.callback(popen.kill)
-        outcome = await _read_to_end(report)
-        if outcome != _STARTED:
-            raise CouldNotStart(_explain(spec, outcome), spec)
-        unless_started.pop_all()
-        return Child(popen, outputs)
+        child = Child(popen, outputs)
+        unless_started.callback(child.abandon)
+        outcome = ""
+        try:
+            outcome = await _read_to_end(report)
+            if outcome == _STARTED:
+                unless_started.pop_all()
+                return child
+        finally:
+            if outcome != _STARTED:
+                child.signal_group(signal.SIGKILL)
+                await asyncio.wait({child.exited}, timeout=LET_GO_SECONDS)
+        raise CouldNotStart(_explain(spec, outcome), spec)
 
 
 def _refuse_impossible(spec: ProcessSpec) -> None:
@@ -230,13 +268,9 @@ def _explain(spec: ProcessSpec, outcome: str) -> str:
     return f"cannot run {spec.command}: {why}"
 
 
-def _watch_exit(pid: int) -> asyncio.Future[None]:
+def _watch_exit(pid: int, notice: Callable[[], None]) -> None:
+    """Call `notice` on the running loop once the process has exited."""
     loop = asyncio.get_running_loop()
-    exited = loop.create_future()
-
-    def notice() -> None:
-        if not exited.done():
-            exited.set_result(None)
 
     def notice_by_descriptor() -> None:
         loop.remove_reader(descriptor)
@@ -255,4 +289,3 @@ def _watch_exit(pid: int) -> asyncio.Future[None]:
         threading.Thread(target=notice_by_thread, name=f"exit-of-{pid}", daemon=True).start()
     else:
         loop.add_reader(descriptor, notice_by_descriptor)
-    return exited
