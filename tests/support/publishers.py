@@ -16,8 +16,8 @@ from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.factories import make_request, make_services
 from airunner.worker.attempt import Attempt
+from airunner.worker.publishing.background_spool import BackgroundSpool
 from airunner.worker.publishing.publisher import Publisher
-from airunner.worker.publishing.spool import Spool
 from airunner.worker.publishing.unpublished import MEMORY_BYTES
 
 
@@ -55,7 +55,9 @@ class Bench:
         self.cancelled = asyncio.Event()
         self.publisher = self.new_publisher()
 
-    def new_publisher(self, waiting_bytes: int = MEMORY_BYTES, spool: Spool | None = None) -> Publisher:
+    def new_publisher(
+        self, waiting_bytes: int = MEMORY_BYTES, spool: BackgroundSpool | None = None
+    ) -> Publisher:
         self.publisher = Publisher(
             self.attempt,
             events=self.network,

@@ -11,6 +11,9 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from airunner.domain.event import Event, Output, OutputBatch
+from airunner.worker.disk_thread import DiskThread
+from airunner.worker.publishing.background_spool import BackgroundSpool
+from airunner.worker.publishing.spool import Spool
 
 JOB_ID = "01890000-0000-7000-8000-000000000001"
 NOW = 1_700_000_000_500
@@ -37,6 +40,11 @@ def single_file(folder: Path) -> Path:
     """The one file of a folder."""
     (file,) = folder.iterdir()
     return file
+
+
+def in_background(spool: Spool, **options: Any) -> BackgroundSpool:
+    """The spool on a thread of its own, which ends with the test's process."""
+    return BackgroundSpool(spool, DiskThread("spool"), **options)
 
 
 @contextmanager

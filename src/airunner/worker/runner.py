@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from airunner.domain.job import ProcessType
 from airunner.worker.attempt import log_end, log_start
+from airunner.worker.disk_thread import DiskThread
 from airunner.worker.handlers.attempt import HandlerAttempt
 from airunner.worker.process.checkout import CheckoutRules, checkout_refusal, repository_secrets
 from airunner.worker.process.command import CommandAttempt
 from airunner.worker.process.process import CANNOT_START, ProcessSpec
 from airunner.worker.process.reaper import OrphanReaper
 from airunner.worker.process.work_folders import WorkFolders
+from airunner.worker.publishing.background_spool import BackgroundSpool
 from airunner.worker.publishing.publisher import Publisher
 from airunner.worker.publishing.report import AttemptReport, through_one_cancellation
 from airunner.worker.publishing.spool import SPOOL_MAX_BYTES, Spool
@@ -63,6 +65,7 @@ class JobRunner:
         self._clock = clock
         self._environment = environment
         self._reaper = OrphanReaper()
+        self._disk = DiskThread("spool")
         self.folders = WorkFolders(environment.work_dir)
         """The folders of attempts."""
         # Costly to build, and for most jobs the same.
@@ -70,6 +73,7 @@ class JobRunner:
 
     def close(self) -> None:
         """Kill what jobs left running, in whatever session. Blocks for a moment."""
+        self._disk.close()
         self._reaper.close()
 
     async def process(self, delivery: Delivery[Attempt]) -> JobOutcome:
@@ -113,7 +117,7 @@ class JobRunner:
             events=self._events,
             clock=self._clock,
             on_cancel=delivery.cancelled.set,
-            spool=spool,
+            spool=BackgroundSpool(spool, self._disk),
         )
 
     def _redactor(self, params: JobParams) -> LineRedactor | None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from airunner.domain.event import Event, EventData
     from airunner.services.api import EventsApi
     from airunner.worker.attempt import Attempt
-    from airunner.worker.publishing.spool import Spool
+    from airunner.worker.publishing.background_spool import BackgroundSpool
 
 _log = get_logger("airunner.worker")
 
@@ -68,7 +68,7 @@ class Publisher:
         on_cancel: Callable[[], None],
         policy: RetryPolicy | None = None,
         waiting_bytes: int = MEMORY_BYTES,
-        spool: Spool | None = None,
+        spool: BackgroundSpool | None = None,
     ) -> None:
         self._attempt = attempt
         self._batcher = batcher = Batcher(attempt.job.execution.batching)
@@ -79,13 +79,13 @@ class Publisher:
         self._metrics = BatchMetrics(attempt.job)
         self._next_stored = 1
         self._stop_gauge = telemetry.events_buffered.follow(lambda: batcher.next_sequence - self._next_stored)
-        self._waiting = UnpublishedEvents(spool, memory_bytes=waiting_bytes)
+        self._room = WakeUp(clock)
+        self._waiting = UnpublishedEvents(spool, memory_bytes=waiting_bytes, on_change=self._room.notify)
         self._timer: Timer | None = None
         self._timer_at = 0
         self._sender: asyncio.Task[None] | None = None
         self._closing = False
         self._singly = False
-        self._room = WakeUp(clock)
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when nothing of this attempt will be accepted any more, or publishing broke down."""
         batcher.watched = attempt.watched
@@ -133,7 +133,7 @@ class Publisher:
                 await asyncio.wait({self._sender})
             self.raise_if_lost()
         self.raise_if_lost()
-        return self._waiting.all()
+        return await self._waiting.all()
 
     def raise_if_lost(self) -> None:
         """Raise the error that publishing ended with, if it ended."""
@@ -149,7 +149,7 @@ class Publisher:
         if self._sender:
             self._sender.cancel()
             await asyncio.wait({self._sender})
-        self._waiting.close()
+        await self._waiting.close()
         self.lost.cancel()
 
     def _take(self, flushes: Sequence[Flush]) -> None:
@@ -203,14 +203,14 @@ class Publisher:
     async def _publish_waiting(self) -> None:
         failures = 0
         while self._waiting and not (self._closing and self._waiting.size_bytes <= CALL_BYTES):
-            call = self._waiting.head(0 if self._singly else CALL_BYTES)
+            call = await self._waiting.head(0 if self._singly else CALL_BYTES)
             began = self._clock.now()
             try:
                 answer = await self._events.publish_events(self._attempt.task_token, call)
             except NotFound:
                 raise VisibilityLost from None
             except SequenceMismatch as mismatch:
-                if not self._resume(mismatch.expected):
+                if not await self._resume(mismatch.expected):
                     failures = await self._pause(failures, mismatch)
             except (InvalidArgument, MessageTooLarge) as error:
                 if isinstance(call[0].data, Gap):
@@ -223,25 +223,26 @@ class Publisher:
             else:
                 failures = 0
                 telemetry.publish_latency.record((self._clock.now() - began) / 1000)
-                self._acknowledged(answer)
+                await self._acknowledged(answer)
 
-    def _acknowledged(self, answer: Published) -> None:
+    async def _acknowledged(self, answer: Published) -> None:
         self._singly = False
         self._next_stored = answer.next_sequence
-        self._waiting.drop_before(answer.next_sequence)
-        self._room.notify()
         if answer.cancel_requested:
             self._on_cancel()
         self._attempt.set_watched(answer.watched)
+        # Last: it may have to wait for the disk.
+        await self._waiting.drop_before(answer.next_sequence)
+        self._room.notify()
 
-    def _resume(self, expected: int) -> bool:
+    async def _resume(self, expected: int) -> bool:
         """Go on with the sequence that the server expects; return whether that is another than ours.
 
         What it lacks and we no longer have is lost, and a Gap says so.
         """
-        before = self._waiting.head(0)[0].sequence
-        self._waiting.drop_before(expected)
-        first = self._waiting.head(0)
+        before = (await self._waiting.head(0))[0].sequence
+        await self._waiting.drop_before(expected)
+        first = await self._waiting.head(0)
         if first and first[0].sequence > expected:
             last = first[0].sequence - 1
             _log.error(
