@@ -87,7 +87,7 @@ async def run(site: Site, *command: str, **environment: str) -> str:
     return log
 
 
-@pytest.mark.parametrize("given", ["AIRUNNER_API_KEY", "--api-key"])
+@pytest.mark.parametrize("given", ["AIRUNNER_API_KEY", pytest.param("--api-key", marks=pytest.mark.slow)])
 async def test_a_job_finds_the_key_of_its_worker_nowhere_below_proc(site: Site, given: str) -> None:
     options = (given, site.key) if given == "--api-key" else ()
     variables = {"FAVOURITE": "tea"} | ({} if options else {given: site.key})

@@ -75,6 +75,7 @@ def build_app(*, describe: bool = False) -> App:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Do what the command line says and exit with its code."""
+    _open_standard_streams()
     if arguments is None and sys.argv[1:2] and sys.argv[1] in RUN_JOBS:
         _conceal_secrets()
     _leave(execute(sys.argv[1:] if arguments is None else arguments))
@@ -101,6 +102,17 @@ def execute(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001  what nobody expects is shown in full
         return _explained(error)
     return int(code or ExitCode.OK)
+
+
+def _open_standard_streams() -> None:
+    """Put nothing in the place of streams that are closed: the next file would get what is meant for them."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
 
 
 def _conceal_secrets() -> None:

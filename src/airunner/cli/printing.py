@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,14 +16,15 @@ SCHEMA_VERSION = 1
 
 
 def say(text: str) -> None:
-    """Talk to the person at the terminal, each line under airunner's name."""
+    """Talk to the person at the terminal, each line under airunner's name; nobody has to listen."""
     for line in text.splitlines() or [""]:
-        print(f"airunner: {line}", file=sys.stderr, flush=True)
+        announce(f"airunner: {line}")
 
 
 def announce(text: str) -> None:
-    """Say a line that scripts wait for, exactly as it is."""
-    print(text, file=sys.stderr, flush=True)
+    """Say a line that scripts wait for, exactly as it is; without a reader or a disk with room it is lost."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def hint(text: str) -> None:
