@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from airunner.domain.event import ProcessEnd, ProcessStart, StreamType
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import JobState, Outcome, ProcessType
 from airunner.domain.requests import DequeueRequest
+from airunner.testing.conditions import until
+from airunner.worker.process.work_folders import WorkFolder, WorkFolders
 from tests.support.child_processes import nothing_left_behind
 from tests.support.workers import PATH, when_terminated, working
 
@@ -180,6 +183,27 @@ async def test_an_attempt_gets_a_folder_of_its_own_that_is_removed(tmp_path: Pat
         folder, *listing = log.output().decode().splitlines()
         assert Path(folder).parent == bench.work_dir
         assert listing == [".", "..", "file", "sub"]
+        assert list(bench.work_dir.iterdir()) == []
+
+
+async def test_a_disk_that_hangs_holds_up_the_jobs_that_need_it_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging, answers, make = threading.Event(), threading.Event(), WorkFolders.make
+
+    def make_late(folders: WorkFolders) -> WorkFolder:
+        hanging.set()
+        answers.wait()
+        return make(folders)
+
+    monkeypatch.setattr(WorkFolders, "make", make_late)
+    async with working(tmp_path, concurrency=2) as bench:
+        held_up = await bench.submit("true")
+        await until(hanging.is_set)
+        log = await bench.do("pwd", working_directory=str(tmp_path))
+        assert log.output().decode().strip() == str(tmp_path)
+        answers.set()
+        assert (await bench.log_of(held_up)).result.success
         assert list(bench.work_dir.iterdir()) == []
 
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from airunner.client import AsyncClient
 from airunner.domain.job import JobParams, JobState
 from tests.support.keyed_server import PRINTER, KeyedServer, keyed_server
-from tests.support.processes import RunningProcess
+from tests.support.processes import RunningProcess, unused_port
 from tests.support.unprivileged import folder_of_nobody, through_nobody
 
 READER = "reader"
@@ -107,6 +108,29 @@ async def test_a_job_finds_the_key_of_its_worker_nowhere_below_proc(site: Site, 
     assert of_worker == {"environ": "", "mem": "", "fd": ""}
     assert shown.count("[redacted]") == 2  # and if it had come by it, nobody would see it
     assert "key_exposed" not in worker.printed()
+
+
+@pytest.mark.slow
+async def test_dev_conceals_what_is_in_its_environment_too(tmp_path: Path) -> None:
+    folder, listen = folder_of_nobody(tmp_path / "dev"), f"127.0.0.1:{unused_port()}"
+    dev = RunningProcess(
+        *("dev", "--listen", listen, "--data-dir", str(folder / "data")),
+        log=folder / "dev.log",
+        environment={"TMPDIR": str(folder), "AIRUNNER_API_KEY": "airk_abc_def"},
+        through=through_nobody(),
+    )
+    try:
+        await dev.until_said("dev ready")
+        async with AsyncClient(f"http://{listen}") as client:
+            params = JobParams(command=sys.executable, args=("-c", PRYING, str(folder / "spoils")))
+            job = await client.wait_for_end((await client.enqueue(params)).job_id)
+        assert job.state is JobState.COMPLETED
+        assert "airk_abc_def" not in (folder / "spoils").read_text()
+        assert json.loads((folder / "spoils").read_text())[str(dev.pid)]["environ"] == ""
+        dev.send(signal.SIGTERM)
+        assert await dev.ended() == 0
+    finally:
+        dev.abandon()
 
 
 async def test_who_started_the_worker_with_its_key_is_named(tmp_path: Path) -> None:

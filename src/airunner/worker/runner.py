@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from airunner.worker.process.checkout import CheckoutRules, checkout_refusal, re
 from airunner.worker.process.command import CommandAttempt
 from airunner.worker.process.process import CANNOT_START, ProcessSpec
 from airunner.worker.process.reaper import OrphanReaper
-from airunner.worker.process.work_folders import WorkFolders
+from airunner.worker.process.work_folders import WorkFolder, WorkFolders
 from airunner.worker.publishing.background_spool import BackgroundSpool
 from airunner.worker.publishing.publisher import Publisher
 from airunner.worker.publishing.report import AttemptReport, through_one_cancellation
@@ -145,15 +144,18 @@ class JobRunner:
         if params.working_directory and not params.repository_url:
             yield params.working_directory
             return
+        # On a thread: the disk may hang, and the folder may hold a large build when it is removed.
+        disk, made = DiskThread("work folder"), list[WorkFolder]()
         try:
-            folder = self.folders.make()
-        except OSError as error:
-            raise _NoFolder(f"cannot make a working directory: {error.strerror}") from None
-        try:
-            yield str(folder.path)
+            try:
+                await disk.call(lambda: made.append(self.folders.make()))
+            except OSError as error:
+                raise _NoFolder(f"cannot make a working directory: {error.strerror}") from None
+            yield str(made[0].path)
         finally:
-            # In a thread: it may hold a large build. By now the attempt has ended, and its end stands.
-            removing = asyncio.create_task(asyncio.to_thread(self.folders.remove, folder))
+            # By now the attempt has ended, and its end stands.
+            removing = disk.call(lambda: self.folders.remove(*made))
+            disk.close()
             await through_one_cancellation(removing, lambda: None)
 
     def _spec(self, job: Job, folder: str) -> ProcessSpec:

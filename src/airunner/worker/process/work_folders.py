@@ -61,12 +61,13 @@ class WorkFolders:
             raise
         return folder
 
-    def remove(self, folder: WorkFolder) -> None:
-        """Remove a folder of ours and all in it; what cannot be removed is logged, and left to sweepers."""
-        if self._removed(folder.path):
-            _unlock(folder)
-        elif folder.lock >= 0:
-            os.close(folder.lock)
+    def remove(self, *folders: WorkFolder) -> None:
+        """Remove folders of ours and all in them; what cannot be removed is logged, and left to sweepers."""
+        for folder in folders:
+            if self._removed(folder.path):
+                _unlock(folder)
+            elif folder.lock >= 0:
+                os.close(folder.lock)
 
     def sweep(self) -> list[Path]:
         """Remove the folders whose workers are dead, and return them.
