@@ -103,7 +103,9 @@ class LineRedactor:
 
     def feed(self, lines: Sequence[bytes], is_stderr: bool) -> list[bytes]:
         """Return the lines that can be shown now, maybe none."""
-        return _as_lines(self._stream(is_stderr).feed(b"".join(lines)))
+        printed = b"".join(lines)
+        shown = self._stream(is_stderr).feed(printed)
+        return list(lines) if shown == printed else _as_lines(shown)
 
     def flush(self, is_stderr: bool) -> list[bytes]:
         """Return what was held back of a stream that is over."""
