@@ -124,7 +124,8 @@ lives = values(
     attempt=numbers,
     handed_back=numbers,
     visible_until=instants,
-    visibility_seconds=st.just(0),  # the server's own
+    visibility_seconds=numbers,
+    silent_attempts=numbers,
     cancel_requested=st.booleans(),
     worker_id=texts,
     instance_id=texts,
@@ -229,6 +230,7 @@ dequeues = values(
     wait_seconds=st.none() | signed,
     worker_id=texts,
     instance_id=texts,
+    first_lease_seconds=signed,
 )
 updates = values(
     requests.UpdateRequest,

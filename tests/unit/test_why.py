@@ -158,7 +158,7 @@ STORIES = {
         reason=R.NEXT,
         says="It is the next of queue builds",
         entries=(
-            (K.HANDED_BACK, "attempt 1 was handed back before it began; it cost no try"),
+            (K.HANDED_BACK, "attempt 1 came back before anything was heard of it; it cost no try"),
             (K.RETRY, "attempt 2 may begin; 3 tries left"),
         ),
     ),

@@ -155,6 +155,8 @@ def job_from_pb(message: pb.Job) -> Job:
             attempt=message.attempt,
             handed_back=message.handed_back,
             visible_until=instant(message.visible_until, "visible_until"),
+            visibility_seconds=message.visibility_timeout_seconds,
+            silent_attempts=message.silent_attempts,
             cancel_requested=message.cancel_requested,
             worker_id=message.worker_id,
             instance_id=message.instance_id,
@@ -215,6 +217,8 @@ def _encode_shared(job: Job) -> bytes:
         instance_id=life.instance_id,
         cancel_requested=life.cancel_requested,
         handed_back=life.handed_back,
+        visibility_timeout_seconds=life.visibility_seconds,
+        silent_attempts=life.silent_attempts,
         last_sequence=life.last_sequence,
         last_error=life.last_error,
     )

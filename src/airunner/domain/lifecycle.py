@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from airunner.domain.event import EncodedEvent
 
+FREE_LAPSES = 2
+"""How many attempts in a row may lapse without a sign before the next one costs a try."""
+
 
 @record
 class Lifecycle:
@@ -38,9 +41,11 @@ class Lifecycle:
     attempt: int = 0
     """The number of the current attempt; 0 before the first. Raised by claim alone: none is used twice."""
     handed_back: int = 0
-    """How many attempts cost no try. Raised by a release that says the attempt was never started."""
+    """How many attempts cost no try. Raised by a release that says the attempt was never started, and by the
+    claim that follows a silent attempt, for two of those in a row at most."""
     visible_until: int = 0
-    """When the current attempt lapses; 0 if nobody holds the job. Set by claim, extend, survive_downtime."""
+    """When the current attempt lapses; 0 if nobody holds the job. Set by claim, which may give
+    a shorter first lease than the visibility; by extend and by survive_downtime."""
     visibility_seconds: int = 0
     """The visibility timeout of the current attempt. Set by claim; extend may replace it."""
     cancel_requested: bool = False
@@ -59,18 +64,31 @@ class Lifecycle:
     """The attempt that completed the job, so that a repetition is known as such; 0 if the server ended it."""
     finished_at: int = 0
     """The instant of the end; the retention of the job counts from it. Set with `result`."""
+    silent_attempts: int = 0
+    """How many attempts in a row, the current one included, gave no sign: no beat, no event, no end. Raised
+    by claim, set to 0 by extend, events and release; an unstarted release takes its own attempt out."""
     watched_until: int = 0
     """Until when somebody streams the job on another server. Set by `note_watched` of a shared store."""
 
     @property
     def tries_left(self) -> int:
-        """How many further attempts may be claimed."""
+        """How many further attempts may be claimed, if the current one counts."""
         return self.max_attempts - (self.attempt - self.handed_back)
+
+    @property
+    def tries_after_lapse(self) -> int:
+        """How many further attempts may be claimed if the current one lapses as it is."""
+        return self.tries_left + self.lapse_is_free
+
+    @property
+    def lapse_is_free(self) -> bool:
+        """Whether a lapse now costs no try: the answer of the dequeue may never have reached anybody."""
+        return self.state is JobState.RUNNING and 0 < self.silent_attempts <= FREE_LAPSES
 
     @property
     def claimable_from(self) -> int | None:
         """The instant from which a dequeue may claim the job; None when it may not at all."""
-        if self.cancel_requested or self.tries_left <= 0:
+        if self.cancel_requested or self.tries_after_lapse <= 0:
             return None
         if self.state is JobState.SCHEDULED:
             return self.due_at
@@ -79,20 +97,33 @@ class Lifecycle:
     @property
     def expires_at(self) -> int | None:
         """The instant from which maintenance ends the job; None when a dequeue or nobody will."""
-        if self.state is JobState.RUNNING and (self.cancel_requested or self.tries_left <= 0):
+        if self.state is JobState.RUNNING and (self.cancel_requested or self.tries_after_lapse <= 0):
             return self.visible_until
         return None
 
 
 def claim(
-    life: Lifecycle, *, now: int, visibility_seconds: int, worker_id: str, instance_id: str
+    life: Lifecycle,
+    *,
+    now: int,
+    visibility_seconds: int,
+    first_lease_seconds: int = 0,
+    worker_id: str,
+    instance_id: str,
 ) -> Lifecycle:
-    """Begin the next attempt. The caller has seen that the job is claimable now."""
+    """Begin the next attempt. The caller has seen that the job is claimable now.
+
+    With a first lease the attempt lapses after that, unless it is extended before. It is never longer than
+    the visibility.
+    """
+    lease_seconds = min(first_lease_seconds or visibility_seconds, visibility_seconds)
     return replace(
         life,
         state=JobState.RUNNING,
         attempt=life.attempt + 1,
-        visible_until=now + visibility_seconds * 1000,
+        handed_back=life.handed_back + life.lapse_is_free,
+        silent_attempts=life.silent_attempts + 1,
+        visible_until=now + lease_seconds * 1000,
         visibility_seconds=visibility_seconds,
         worker_id=worker_id,
         instance_id=instance_id,
@@ -115,6 +146,7 @@ def extend(life: Lifecycle, attempt: int, *, now: int, visibility_seconds: int) 
         held(life, attempt),
         visible_until=now + seconds * 1000,
         visibility_seconds=seconds,
+        silent_attempts=0,
         updated_at=now,
     )
 
@@ -129,7 +161,7 @@ def append(
     """
     fresh = _continuing(held(life, attempt), events)
     if fresh:
-        life = replace(life, last_sequence=fresh[-1].last_sequence, updated_at=now)
+        life = replace(life, last_sequence=fresh[-1].last_sequence, silent_attempts=0, updated_at=now)
     return life, fresh
 
 
@@ -147,6 +179,7 @@ def release(
         life,
         state=JobState.SCHEDULED,
         handed_back=life.handed_back + unstarted,
+        silent_attempts=max(0, life.silent_attempts - 1) if unstarted else 0,
         due_at=now + delay_seconds * 1000,
         visible_until=0,
         worker_id="",
@@ -162,19 +195,14 @@ def release(
     return _end(given_back, outcome, error or "interrupted on its last try", now)
 
 
-def complete(life: Lifecycle, attempt: int, result: JobResult, *, now: int) -> Lifecycle:
-    """End the job with its holder's result.
+def finish(
+    life: Lifecycle, attempt: int, result: JobResult, events: Sequence[EncodedEvent], *, now: int
+) -> tuple[Lifecycle, list[EncodedEvent]]:
+    """End the job with its holder's result and take its last events, both or neither; return these.
 
     Repeating the completion that ended the job changes nothing; another result is refused. With a final
     sequence given, all events up to it must be stored.
     """
-    return finish(life, attempt, result, (), now=now)[0]
-
-
-def finish(
-    life: Lifecycle, attempt: int, result: JobResult, events: Sequence[EncodedEvent], *, now: int
-) -> tuple[Lifecycle, list[EncodedEvent]]:
-    """Take the last events of an attempt and end the job, both or neither; return what is to be stored."""
     if life.completed_by == attempt and life.state.terminal:
         if life.result == result:
             return life, []
@@ -190,6 +218,7 @@ def finish(
         result=result,
         completed_by=attempt,
         visible_until=0,
+        silent_attempts=0,
         finished_at=now,
         updated_at=now,
     )

@@ -356,8 +356,12 @@ class JobService:
         if wait_seconds is None:
             wait_seconds = limits.DEFAULT_DEQUEUE_WAIT_SECONDS
         limits.check_range(wait_seconds, "wait_seconds", 0, limits.MAX_DEQUEUE_WAIT_SECONDS)
+        lease_seconds = request.first_lease_seconds
         demand = Demand(
             queues=queues,
+            first_lease_seconds=limits.check_range(
+                lease_seconds, "first_lease_seconds", 0, limits.MAX_VISIBILITY_SECONDS
+            ),
             max_jobs=limits.in_range_or_default(request.max_jobs, "max_jobs", 1, 1, limits.MAX_DEQUEUE_JOBS),
             visibility_seconds=limits.in_range_or_default(
                 request.visibility_timeout_seconds,

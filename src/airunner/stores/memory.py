@@ -293,6 +293,7 @@ class MemoryStore:
             job.life,
             now=now,
             visibility_seconds=demand.visibility_seconds,
+            first_lease_seconds=demand.first_lease_seconds,
             worker_id=demand.worker_id,
             instance_id=demand.instance_id,
         )

@@ -45,6 +45,8 @@ class Demand:
     queues: tuple[str, ...]
     max_jobs: int
     visibility_seconds: int
+    # How long a claim holds without a beat, where that is shorter; 0 for the whole visibility.
+    first_lease_seconds: int = 0
     worker_id: str = ""
     instance_id: str = ""
     # Whether to wait for jobs when there are none; `withdraw` ends the wait.

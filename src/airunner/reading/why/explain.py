@@ -98,7 +98,7 @@ def _silent(facts: JobFacts, worker: str, silent: int) -> Explanation:
     lost = f"{worker} let its visibility run out {format_duration(silent)} ago"
     if life.cancel_requested:
         return Explanation(JobReason.CANCELLING, f"It is about to be CANCELLED: {lost}.")
-    if life.tries_left <= 0:
+    if life.tries_after_lapse <= 0:
         return Explanation(JobReason.WORKER_LOST, f"It is about to end as LOST: {lost}, and no try is left.")
     if facts.paused:
         paused = f"queue {facts.job.queue} is paused"

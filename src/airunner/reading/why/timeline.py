@@ -116,7 +116,7 @@ def _without_end(
     if last and job.state is JobState.RUNNING:
         yield from _running(facts, attempt)
     elif not attempt.events and _was_handed_back(job, attempts):
-        text = f"attempt {attempt.number} was handed back before it began; it cost no try"
+        text = f"attempt {attempt.number} came back before anything was heard of it; it cost no try"
         yield TimelineEntry(at=0, kind=EntryKind.HANDED_BACK, text=text, attempt=attempt.number)
     elif last and job.state is JobState.SCHEDULED:
         text = f"attempt {attempt.number} was given back without an end"
@@ -191,7 +191,7 @@ def _held(facts: JobFacts) -> Iterator[TimelineEntry]:
         )
     over = life.visible_until <= facts.now
     lapse = "its visibility ran out" if over else "its visibility runs out, unless its worker extends it"
-    text = f"{lapse}; {counted(life.tries_left, 'try', 'tries')} left then"
+    text = f"{lapse}; {counted(life.tries_after_lapse, 'try', 'tries')} left then"
     yield TimelineEntry(at=life.visible_until, kind=EntryKind.VISIBILITY, text=text, attempt=job.attempt)
 
 

@@ -88,7 +88,8 @@ class Claimer:
         ]
         jobs = _claimed(await asyncio.gather(*claims, return_exceptions=True))
         receipts = [job.receipt for job in jobs]
-        self._messages.extend_later(queue, receipts, demand.visibility_seconds + BEYOND_ROW_SECONDS)
+        lease_ms = max((job.life.visible_until - job.life.updated_at for job in jobs), default=0)
+        self._messages.extend_later(queue, receipts, lease_ms // 1000 + BEYOND_ROW_SECONDS)
         return False, jobs
 
     async def _claim_one(self, row: Row, message: ReceivedWake, demand: Demand) -> Job | None:
@@ -113,6 +114,7 @@ class Claimer:
             life,
             now=now,
             visibility_seconds=demand.visibility_seconds,
+            first_lease_seconds=demand.first_lease_seconds,
             worker_id=demand.worker_id,
             instance_id=demand.instance_id,
         )

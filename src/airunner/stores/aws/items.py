@@ -27,7 +27,7 @@ LAST_SEQUENCE: Final = _ATTEMPT_STEP - 1
 _MAX_ERROR_CHARACTERS: Final = 1_000
 _NUMBERS: Final = (
     *("max_attempts", "due_at", "updated_at", "attempt", "handed_back", "visible_until"),
-    *("visibility_seconds", "completed_by", "finished_at"),
+    *("visibility_seconds", "completed_by", "finished_at", "silent_attempts"),
 )
 _TEXTS: Final = ("worker_id", "instance_id", "last_error")
 
@@ -230,5 +230,6 @@ def _life(item: Item) -> Lifecycle:
         result=decode_result(result) if result else None,
         completed_by=number_at(item, "completed_by"),
         finished_at=number_at(item, "finished_at"),
+        silent_attempts=number_at(item, "silent_attempts"),
         watched_until=number_at(item, "watched_until"),
     )

@@ -52,6 +52,7 @@ def _begin(tx: Transaction, found: Sequence[rows.Row], demand: Demand, now: int)
             life,
             now=now,
             visibility_seconds=demand.visibility_seconds,
+            first_lease_seconds=demand.first_lease_seconds,
             worker_id=demand.worker_id,
             instance_id=demand.instance_id,
         )

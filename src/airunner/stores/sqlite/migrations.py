@@ -120,6 +120,7 @@ MIGRATIONS = (
             last_error TEXT NOT NULL,
             completed_by INTEGER NOT NULL,
             finished_at INTEGER,
+            silent_attempts INTEGER NOT NULL DEFAULT 0,
             -- Derived from the columns above: claimable already, claimable from then on, ended then.
             ready INTEGER NOT NULL,
             wake_at INTEGER,

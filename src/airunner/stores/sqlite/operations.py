@@ -52,10 +52,15 @@ def extend(tx: Transaction, key: AttemptKey, visibility_seconds: int, now: int) 
 
 def append(tx: Transaction, key: AttemptKey, events: Sequence[EncodedEvent], now: int) -> Lifecycle:
     """Store the events that continue the attempt."""
-    row_id, _, life = _load(tx, key.job_id)
-    life, fresh = lifecycle.append(life, key.attempt, events, now=now)
+    row_id, queue, before = _load(tx, key.job_id)
+    life, fresh = lifecycle.append(before, key.attempt, events, now=now)
     if fresh:
         insert_events(tx, [rows.event_values(row_id, event, now) for event in fresh])
+    if life.silent_attempts != before.silent_attempts:
+        # The first sign of an attempt decides what its lapse costs, and so when the job wakes or expires.
+        tx.waking_queues.add(queue)
+        return _save(tx, row_id, life)
+    if fresh:
         # Publishing moves no job between queues or states, so the indexes stay untouched.
         tx.connection.execute(
             "UPDATE jobs SET last_sequence = ?, updated_at = ? WHERE id = ?",
