@@ -126,6 +126,8 @@ lives = values(
     visible_until=instants,
     visibility_seconds=numbers,
     silent_attempts=numbers,
+    cancelled_by=texts,
+    cancelled_at=instants,
     cancel_requested=st.booleans(),
     worker_id=texts,
     instance_id=texts,
@@ -298,6 +300,8 @@ queues = values(
     scheduled=large,
     running=large,
     oldest_scheduled_at=instants,
+    paused_by=texts,
+    paused_at=instants,
 )
 workers = values(
     answers.WorkerSeen,

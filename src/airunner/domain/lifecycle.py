@@ -67,6 +67,10 @@ class Lifecycle:
     silent_attempts: int = 0
     """How many attempts in a row, the current one included, gave no sign: no beat, no event, no end. Raised
     by claim, set to 0 by extend, events and release; an unstarted release takes its own attempt out."""
+    cancelled_by: str = ""
+    """The principal that cancelled the job. Set by cancel, with `cancel_requested`."""
+    cancelled_at: int = 0
+    """The instant of that."""
     watched_until: int = 0
     """Until when somebody streams the job on another server. Set by `note_watched` of a shared store."""
 
@@ -225,11 +229,14 @@ def finish(
     return over, fresh
 
 
-def cancel(life: Lifecycle, *, now: int) -> Lifecycle:
-    """End a scheduled job; mark a running one, never to be claimed again; leave a terminal one alone."""
+def cancel(life: Lifecycle, *, now: int, by: str = "") -> Lifecycle:
+    """End a scheduled job; mark a running one, never to be claimed again; leave a terminal one alone.
+
+    Of several who cancel a job the first is remembered.
+    """
     if life.state.terminal or life.cancel_requested:
         return life
-    marked = replace(life, cancel_requested=True, updated_at=now)
+    marked = replace(life, cancel_requested=True, cancelled_by=by, cancelled_at=now, updated_at=now)
     return _end(marked, Outcome.CANCELLED, "cancelled", now) if life.state is JobState.SCHEDULED else marked
 
 

@@ -238,7 +238,7 @@ class JobService:
         if current_caller.get().queues:
             await self._find(job_id)  # a job never changes its queue
         now = self._clock.now()
-        job = await self._store.cancel_job(job_id, now)
+        job = await self._store.cancel_job(job_id, now, by=current_caller.get().principal)
         if metrics.ended(job.life, now) or not job.state.terminal:
             log_cancelled(job)
         self._notifier.ring(holder_bell(job_id))
@@ -279,12 +279,13 @@ class JobService:
 
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
-        current_caller.get().check_queue(limits.check_queue(queue))
+        caller = current_caller.get()
+        caller.check_queue(limits.check_queue(queue))
         if paused and self._queue_names.full:
             await self._queue_names.make_room([queue])
         if paused:
             self._queue_names.check(queue)
-        await self._store.set_paused(queue, paused=paused)
+        await self._store.set_paused(queue, paused=paused, by=caller.principal, now=self._clock.now())
         log_paused(queue, paused=paused)
 
     async def list_workers(self) -> Sequence[WorkerSeen]:

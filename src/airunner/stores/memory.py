@@ -57,8 +57,8 @@ class MemoryStore:
         self._fingerprints: dict[tuple[str, str], tuple[bytes, str]] = {}
         # Of each queue, the jobs that are not at their end.
         self._open: dict[str, dict[str, None]] = {}
-        # Of each queue that was ever paused, whether it is now.
-        self._paused: dict[str, bool] = {}
+        # Of each queue that was ever paused, by whom it is now and since when.
+        self._paused: dict[str, tuple[str, int] | None] = {}
         # Of each job, its events by (attempt, first sequence), and when each was stored.
         self._events: dict[str, list[tuple[int, EncodedEvent]]] = {}
         self._room: WaitingRoom[asyncio.Future[Sequence[Job]]] = WaitingRoom()
@@ -138,10 +138,10 @@ class MemoryStore:
         self._serve({job.queue})
         return life
 
-    async def cancel_job(self, job_id: str, now: int) -> Job:
+    async def cancel_job(self, job_id: str, now: int, *, by: str = "") -> Job:
         """Cancel a job."""
         job = self._job(job_id)
-        return self._save(job, lifecycle.cancel(job.life, now=now))
+        return self._save(job, lifecycle.cancel(job.life, now=now, by=by))
 
     async def get_job(self, job_id: str) -> Job:
         """Return a job."""
@@ -166,10 +166,12 @@ class MemoryStore:
         """Return the names of the queues that were used."""
         return {job.queue for job in self._jobs.values()} | self._paused.keys()
 
-    async def set_paused(self, queue: str, *, paused: bool) -> None:
+    async def set_paused(self, queue: str, *, paused: bool, by: str = "", now: int = 0) -> None:
         """Stop or allow claims from a queue."""
-        if paused or queue in self._paused:
-            self._paused[queue] = paused
+        if paused:
+            self._paused[queue] = self._paused.get(queue) or (by, now)
+        elif queue in self._paused:
+            self._paused[queue] = None
         self._serve({queue})
 
     async def read_events(self, query: EventQuery) -> EventPage:
@@ -326,9 +328,13 @@ class MemoryStore:
     def _stats(self, queue: str) -> QueueStats:
         jobs = [self._jobs[job_id] for job_id in self._open.get(queue, ())]
         scheduled = [job for job in jobs if job.state is JobState.SCHEDULED]
+        paused = self._paused.get(queue)
+        paused_by, paused_at = paused or ("", 0)
         return QueueStats(
             name=queue,
-            paused=self._paused.get(queue, False),
+            paused=paused is not None,
+            paused_by=paused_by,
+            paused_at=paused_at,
             scheduled=len(scheduled),
             running=len(jobs) - len(scheduled),
             oldest_scheduled_at=scheduled[0].created_at if scheduled else 0,

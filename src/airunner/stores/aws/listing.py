@@ -14,7 +14,7 @@ from airunner.domain.answers import JobPage, QueueStats
 from airunner.domain.errors import InvalidArgument, JobNotFound
 from airunner.domain.job import JobState
 from airunner.stores.aws.claim import is_paused
-from airunner.stores.aws.items import number, row_from_item, text
+from airunner.stores.aws.items import number, number_at, row_from_item, text, text_at
 from airunner.stores.aws.layout import CHECKS_INDEX, LISTING_INDEX, queue_key
 from airunner.stores.pages import count_pages
 from airunner.telemetry.logs import get_logger
@@ -177,6 +177,8 @@ class Listing:
         return QueueStats(
             name=queue,
             paused=is_paused(item),
+            paused_by=text_at(item, "paused_by"),
+            paused_at=number_at(item, "paused_at"),
             scheduled=len(scheduled),
             running=len(jobs) - len(scheduled),
             # A job id begins with the instant of its making.

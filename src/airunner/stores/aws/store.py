@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from airunner import telemetry
+from airunner.aws.calls import ConditionFailed
 from airunner.domain import lifecycle
 from airunner.domain.answers import PayloadLinks
 from airunner.domain.background import BackgroundTasks
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from airunner.domain.lifecycle import Lifecycle
     from airunner.domain.requests import JobQuery
     from airunner.stores.abilities import PayloadLinking, SharedState
+    from airunner.stores.aws.items import Item
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.listing import ListingBounds
     from airunner.stores.records import (
@@ -208,11 +211,11 @@ class AwsStore:
         """Give a job back."""
         return await self._holding.release(release, now)
 
-    async def cancel_job(self, job_id: str, now: int) -> Job:
+    async def cancel_job(self, job_id: str, now: int, *, by: str = "") -> Job:
         """Cancel a job."""
 
         def cancelled(life: Lifecycle) -> Lifecycle:
-            return lifecycle.cancel(life, now=now)
+            return lifecycle.cancel(life, now=now, by=by)
 
         return await self._payloads.job_of(await self._rows.revise(job_id, cancelled))
 
@@ -242,15 +245,23 @@ class AwsStore:
         """Return the names of the queues that are configured."""
         return self._layout.queues.keys()
 
-    async def set_paused(self, queue: str, *, paused: bool) -> None:
+    async def set_paused(self, queue: str, *, paused: bool, by: str = "", now: int = 0) -> None:
         """Stop or allow claims from a queue, on every replica."""
         self._messages.check_queue(queue)
-        await self._aws.dynamodb(
-            "UpdateItem",
-            TableName=self._layout.jobs_table,
-            Key={"job_id": text(queue_key(queue))},
-            **update_expression({"paused": {"BOOL": paused}}),
-        )
+        state: Item = {"paused": {"BOOL": paused}}
+        names = {"paused_by": text(by), "paused_at": number(now)}
+        # A condition that fails says that somebody paused it before.
+        with suppress(ConditionFailed):
+            await self._aws.dynamodb(
+                "UpdateItem",
+                TableName=self._layout.jobs_table,
+                Key={"job_id": text(queue_key(queue))},
+                **(
+                    update_expression(state | names, conditions={"paused_by": None})
+                    if paused
+                    else update_expression(state, removed=names)
+                ),
+            )
         if not paused:
             self._receiver.resume(queue)
 

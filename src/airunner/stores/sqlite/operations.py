@@ -86,7 +86,7 @@ def release(tx: Transaction, release: Release, now: int) -> Lifecycle:
     return _save(tx, row_id, life)
 
 
-def cancel(tx: Transaction, job_id: str, now: int) -> Job:
+def cancel(tx: Transaction, job_id: str, now: int, by: str) -> Job:
     """Cancel a job."""
     row = tx.connection.execute(
         f"SELECT {rows.JOB}, jobs.id FROM jobs WHERE job_id = ?",
@@ -95,22 +95,28 @@ def cancel(tx: Transaction, job_id: str, now: int) -> Job:
     if row is None:
         raise JobNotFound
     before = rows.life_from_row(row)
-    life = lifecycle.cancel(before, now=now)
+    life = lifecycle.cancel(before, now=now, by=by)
     if life is not before:
         _save(tx, row[-1], life)
     return rows.job_from_row(row, life)
 
 
-def set_paused(tx: Transaction, queue: str, paused: bool) -> None:
-    """Stop or allow claims from a queue."""
-    if paused:
-        tx.connection.execute(
-            "INSERT INTO queues (name, paused) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET paused = 1",
-            (queue,),
-        )
-    else:
-        # To resume a queue that nobody has used does not make one.
-        tx.connection.execute("UPDATE queues SET paused = 0 WHERE name = ?", (queue,))
+def pause(tx: Transaction, queue: str, by: str, now: int) -> None:
+    """Stop claims from a queue; who did it first is remembered."""
+    tx.connection.execute(
+        "INSERT INTO queues (name, paused, paused_by, paused_at) VALUES (?, 1, ?, ?) ON CONFLICT (name) "
+        "DO UPDATE SET paused = 1, paused_by = excluded.paused_by, paused_at = excluded.paused_at "
+        "WHERE NOT paused",
+        (queue, by, now),
+    )
+    tx.wake((queue,))
+
+
+def resume(tx: Transaction, queue: str) -> None:
+    """Allow claims from a queue. To resume one that nobody has used does not make one."""
+    tx.connection.execute(
+        "UPDATE queues SET paused = 0, paused_by = '', paused_at = 0 WHERE name = ?", (queue,)
+    )
     tx.wake((queue,))
 
 

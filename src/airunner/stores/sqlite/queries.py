@@ -86,9 +86,11 @@ def queue_names(connection: sqlite3.Connection) -> set[str]:
 
 def list_queues(connection: sqlite3.Connection) -> list[QueueStats]:
     """Return the queues that were used, by name."""
-    paused = dict(connection.execute("SELECT name, paused FROM queues").fetchall())
-    names = {name for (name,) in connection.execute(_USED_QUEUES)} | paused.keys()
-    return [_stats(connection, name, paused=bool(paused.get(name))) for name in sorted(names)]
+    known = {
+        row[0]: row for row in connection.execute("SELECT name, paused, paused_by, paused_at FROM queues")
+    }
+    names = {name for (name,) in connection.execute(_USED_QUEUES)} | known.keys()
+    return [_stats(connection, *known.get(name, (name, 0, "", 0))) for name in sorted(names)]
 
 
 def read_events(connection: sqlite3.Connection, query: EventQuery) -> EventPage:
@@ -127,7 +129,9 @@ def _conditions(query: JobQuery, queues: Sequence[str]) -> tuple[str, list[objec
     return " AND ".join(text for text, _ in wanted) or "1", [one for _, values in wanted for one in values]
 
 
-def _stats(connection: sqlite3.Connection, queue: str, *, paused: bool) -> QueueStats:
+def _stats(
+    connection: sqlite3.Connection, queue: str, paused: int, paused_by: str, paused_at: int
+) -> QueueStats:
     def count(state: JobState) -> int:
         number: int = connection.execute(
             "SELECT count(*) FROM jobs WHERE queue = ? AND state = ?", (queue, int(state))
@@ -140,7 +144,9 @@ def _stats(connection: sqlite3.Connection, queue: str, *, paused: bool) -> Queue
     ).fetchone()
     return QueueStats(
         name=queue,
-        paused=paused,
+        paused=bool(paused),
+        paused_by=paused_by,
+        paused_at=paused_at,
         scheduled=count(JobState.SCHEDULED),
         running=count(JobState.RUNNING),
         oldest_scheduled_at=oldest[0] if oldest else 0,

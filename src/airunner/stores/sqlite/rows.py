@@ -25,7 +25,7 @@ Row: TypeAlias = tuple[Any, ...]
 LIFE = (
     "max_attempts, due_at, updated_at, state, attempt, handed_back, visible_until, visibility_seconds, "
     "cancel_requested, worker_id, instance_id, last_sequence, last_error, result, completed_by, finished_at, "
-    "silent_attempts"
+    "silent_attempts, cancelled_by, cancelled_at"
 )
 _LIFE_WIDTH = LIFE.count(",") + 1
 _PARAMS = _LIFE_WIDTH + 7
@@ -46,8 +46,8 @@ INSERT_JOB = (
 SAVE_LIFE = (
     "UPDATE jobs SET state = ?, attempt = ?, handed_back = ?, due_at = ?, updated_at = ?, visible_until = ?, "
     "visibility_seconds = ?, cancel_requested = ?, worker_id = ?, instance_id = ?, last_sequence = ?, "
-    "last_error = ?, completed_by = ?, finished_at = ?, result = ?, silent_attempts = ?, ready = ?, "
-    "wake_at = ?, expires_at = ? WHERE id = ?"
+    "last_error = ?, completed_by = ?, finished_at = ?, result = ?, silent_attempts = ?, "
+    "cancelled_by = ?, cancelled_at = ?, ready = ?, wake_at = ?, expires_at = ? WHERE id = ?"
 )
 # What a claim and a completion change, but for the result: mostly the same for all jobs of one call.
 _SAVE_STEP = (
@@ -123,6 +123,8 @@ def life_values(life: Lifecycle, row_id: int) -> Row:
         life.finished_at or None,
         encode_result(life.result) if life.result else None,
         life.silent_attempts,
+        life.cancelled_by,
+        life.cancelled_at,
         *_derived(life),
         row_id,
     )
@@ -181,6 +183,8 @@ def life_from_row(row: Row) -> Lifecycle:
         row[14],
         row[15] or 0,
         row[16],
+        row[17],
+        row[18],
     )
 
 

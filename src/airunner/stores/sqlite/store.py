@@ -189,10 +189,10 @@ class SqliteStore:
         """Give a job back."""
         return await self._write(lambda tx: operations.release(tx, release, now))
 
-    async def cancel_job(self, job_id: str, now: int) -> Job:
+    async def cancel_job(self, job_id: str, now: int, *, by: str = "") -> Job:
         """Cancel a job."""
         self._refuse_when_full()
-        return await self._write(lambda tx: operations.cancel(tx, job_id, now))
+        return await self._write(lambda tx: operations.cancel(tx, job_id, now, by))
 
     async def get_job(self, job_id: str) -> Job:
         """Return a job."""
@@ -210,10 +210,13 @@ class SqliteStore:
         """Return the names of the queues that were used."""
         return await self._read(queries.queue_names)
 
-    async def set_paused(self, queue: str, *, paused: bool) -> None:
+    async def set_paused(self, queue: str, *, paused: bool, by: str = "", now: int = 0) -> None:
         """Stop or allow claims from a queue."""
         self._refuse_when_full()
-        await self._write(lambda tx: operations.set_paused(tx, queue, paused))
+        if paused:
+            await self._write(lambda tx: operations.pause(tx, queue, by, now))
+        else:
+            await self._write(lambda tx: operations.resume(tx, queue))
 
     async def read_events(self, query: EventQuery) -> EventPage:
         """Return stored events after a position."""
