@@ -205,7 +205,9 @@ def event_lists(draw: st.DrawFn) -> tuple[Event, ...]:
     for _ in range(draw(st.integers(0, 4))):
         event = Event(sequence=sequence, timestamp=timestamp, data=draw(event_data(sequence, timestamp)))
         events.append(event)
-        sequence, timestamp = event.last_sequence + draw(st.integers(1, 3)), timestamp + draw(numbers)
+        times = event.data.timestamps if isinstance(event.data, OutputBatch) else ()
+        sequence = event.last_sequence + draw(st.integers(1, 3))
+        timestamp = (timestamp, *times)[-1] + draw(numbers)
     return tuple(events)
 
 

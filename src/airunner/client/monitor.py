@@ -176,7 +176,8 @@ class _Log:
         """Return the request for what comes after the last batch."""
         position = self._progress.position
         cursor = "" if position == BEGINNING else position.cursor
-        return stream_to_pb(replace(self._request, from_sequence=0, cursor=cursor))
+        since = self._progress.from_timestamp
+        return stream_to_pb(replace(self._request, from_sequence=0, from_timestamp=since, cursor=cursor))
 
     def take(self, message: pb.StreamJobEventBatchesResponse) -> list[Event]:
         """Return the events of a message that are wanted and new; a sign of life has none."""

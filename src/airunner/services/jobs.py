@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airunner import telemetry
-from airunner.codec.events import admit_order, encode_event
+from airunner.codec.events import encode_events
 from airunner.codec.execution import encode_execution, merge_execution
 from airunner.codec.jobs import encode_params
 from airunner.domain import limits
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from airunner.domain.answers import Enqueued, JobPage, QueueStats, WorkerSeen
     from airunner.domain.clock import Clock
-    from airunner.domain.event import EncodedEvent, Event
+    from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job
     from airunner.domain.requests import (
         CompleteRequest,
@@ -159,7 +159,7 @@ class JobService:
 
         def prepare(request: CompleteRequest) -> Completion:
             request.result.validate()
-            return self.prepare_completion(request, _encoded(request.events))
+            return self.prepare_completion(request, encode_events(request.events))
 
         return await self.complete_prepared(prepare_entries(requests, prepare))
 
@@ -180,7 +180,7 @@ class JobService:
 
     async def release_job(self, request: ReleaseRequest) -> JobState:
         """Give a held job back."""
-        return await self.release_encoded(request, _encoded(request.events))
+        return await self.release_encoded(request, encode_events(request.events))
 
     async def release_encoded(self, request: ReleaseRequest, events: Sequence[EncodedEvent]) -> JobState:
         """Give a held job back, with events that are encoded already."""
@@ -414,10 +414,6 @@ def _is_new(new_job: NewJob, outcome: Enqueued | AirunnerError) -> bool:
 
 def _key(token: TaskToken) -> AttemptKey:
     return AttemptKey(token.job_id, token.attempt, token.receipt)
-
-
-def _encoded(events: Sequence[Event]) -> list[EncodedEvent]:
-    return admit_order([encode_event(event) for event in events])
 
 
 def _fingerprint(queue: str, delay: int, max_attempts: int, params: bytes, override: bytes) -> bytes:

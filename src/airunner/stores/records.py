@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from airunner.domain.lifecycle import Lifecycle
@@ -125,6 +125,11 @@ def fill_page(
         if len(taken) == query.limit or size >= query.max_bytes:
             return EventPage(events=taken, state=state, attempt=attempt, full=True)
     return EventPage(events=taken, state=state, attempt=attempt)
+
+
+def cut_to_first(page: EventPage) -> EventPage:
+    """Return a page of the first event alone, as one after which more may follow."""
+    return replace(page, events=page.events[:1], full=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
