@@ -254,6 +254,10 @@ class JobService:
             raise FailedPrecondition("only a job that has ended can be retried")
         if job.abridged:
             raise FailedPrecondition("the parameters of this job cannot be read")
+        if missing := job.params.missing_secrets:
+            raise FailedPrecondition(
+                f"secrets were dropped when the job ended: {', '.join(missing)}; enqueue it anew with them"
+            )
         now = self._clock.now()
         copy = NewJob(
             job_id=mint_job_id(now),

@@ -47,8 +47,10 @@ class MemoryStore:
     shared = None
     changes = None
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, drop_secrets: bool = False) -> None:
         self._clock = clock
+        # Whether a job that ends loses the secret values of its parameters.
+        self._drop_secrets = drop_secrets
         # In the order of their enqueueing, which is also that of their delivery.
         self._jobs: dict[str, Job] = {}
         # The number of each, which rises with every enqueue and is never used again.
@@ -228,6 +230,8 @@ class MemoryStore:
             raise JobNotFound from None
 
     def _save(self, job: Job, life: Lifecycle) -> Job:
+        if life.state.terminal and self._drop_secrets:
+            job = replace(job, params=job.params.without_secrets())
         self._jobs[job.job_id] = changed = replace(job, life=life)
         if life.state.terminal:
             self._open[job.queue].pop(job.job_id, None)

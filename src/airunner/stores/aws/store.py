@@ -85,12 +85,13 @@ class AwsStore:
         events_kept_ms: int = _EVENTS_KEPT_MS,
         short_poll_seconds: int = 1,
         list_bounds: ListingBounds | None = None,
+        drop_secrets: bool = False,
     ) -> None:
         self._clock = clock
         self._layout = layout
         self._aws = aws
         self._background_tasks = BackgroundTasks(_follow_up_failed)
-        self._payloads = Payloads(aws, layout)
+        self._payloads = Payloads(aws, layout, drop_secrets=drop_secrets)
         self._rows = rows = Rows(aws, layout, self._payloads)
         self._log = EventLog(aws, layout, ttl_ms=events_kept_ms)
         self._messages = Messages(aws, layout, self._background_tasks)

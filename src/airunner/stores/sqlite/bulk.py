@@ -88,6 +88,7 @@ def complete(tx: Transaction, completions: Sequence[Completion], now: int) -> li
         _save_alike(tx, rows.SAVE_ENDS, ends.lives)
     finally:
         tx.connection.results.clear()
+    tx.ended_rows.extend(ends.lives)
     return outcomes
 
 

@@ -141,6 +141,22 @@ def maintain(tx: Transaction, retention: Retention, now: int) -> Upkeep:
     return Upkeep(ended_jobs=ended, purged_jobs=purged_jobs, purged_events=purged_events)
 
 
+def drop_secrets(tx: Transaction) -> None:
+    """Remove the secret values of jobs that have just ended; what cannot be read is left as it is."""
+    for row_id in tx.ended_rows:
+        found = tx.connection.execute(
+            "SELECT jobs.params, large.params FROM jobs LEFT JOIN large_params large ON large.id = jobs.id "
+            "WHERE jobs.id = ? AND finished_at IS NOT NULL",
+            (row_id,),
+        ).fetchone()
+        small, large = found or (None, None)
+        stripped = rows.without_secrets(large if small is None else small)
+        if stripped is not None:
+            table = "large_params" if small is None else "jobs"
+            tx.connection.execute(f"UPDATE {table} SET params = ? WHERE id = ?", (stripped, row_id))
+    tx.ended_rows.clear()
+
+
 def next_wake(connection: sqlite3.Connection, queues: Sequence[str]) -> int | None:
     """Return when the next job of these queues falls due or lapses; a paused queue wakes nobody."""
     times = [
@@ -165,6 +181,8 @@ def _load(tx: Transaction, job_id: str) -> tuple[int, str, Lifecycle]:
 
 def _save(tx: Transaction, row_id: int, life: Lifecycle) -> Lifecycle:
     tx.connection.execute(rows.SAVE_LIFE, rows.life_values(life, row_id))
+    if life.state.terminal:
+        tx.ended_rows.append(row_id)
     return life
 
 

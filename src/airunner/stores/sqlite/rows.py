@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airunner.codec.execution import decode_execution, encode_execution
-from airunner.codec.jobs import decode_params, decode_result, encode_result
+from airunner.codec.jobs import decode_params, decode_result, encode_params, encode_result
 from airunner.domain.event import EncodedEvent, EventType
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome
@@ -224,6 +224,16 @@ def is_readable(row: Row) -> bool:
     except Exception:  # noqa: BLE001  whatever is wrong with the bytes
         return False
     return True
+
+
+def without_secrets(encoded: bytes | None) -> bytes | None:
+    """Return encoded parameters without their secret values; None if there is nothing to remove."""
+    try:
+        params = decode_params(encoded or b"")
+        stripped = params.without_secrets()
+    except Exception:  # noqa: BLE001  whatever is wrong with the bytes
+        return None
+    return None if stripped is params else encode_params(stripped)
 
 
 def event_values(row_id: int, event: EncodedEvent, now: int) -> Row:

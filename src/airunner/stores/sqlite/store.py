@@ -65,7 +65,8 @@ _log = get_logger("airunner.store")
 class SqliteStore:
     """Implements JobStore on one SQLite file, which one server process owns.
 
-    `owner=False` opens the file beside a running server, for tools: no lock, no change to running jobs.
+    `owner=False` opens the file beside a running server, for tools: no lock, no change to running jobs. With
+    `drop_secrets` a job that ends loses the secret values of its parameters, in the same commit.
     """
 
     capabilities = Capabilities(strict_fifo=True, redelivery_slack_seconds=0, durable=True)
@@ -75,9 +76,16 @@ class SqliteStore:
     changes = None
 
     def __init__(
-        self, directory: Path, clock: Clock, *, owner: bool = True, max_waiting_writes: int = 10_000
+        self,
+        directory: Path,
+        clock: Clock,
+        *,
+        owner: bool = True,
+        max_waiting_writes: int = 10_000,
+        drop_secrets: bool = False,
     ) -> None:
         self._directory = directory
+        self._drop_secrets = drop_secrets
         self._clock = clock
         self._owner = owner
         self._max_waiting_writes = max_waiting_writes
@@ -183,16 +191,16 @@ class SqliteStore:
         self, completions: Sequence[Completion], now: int
     ) -> Sequence[Lifecycle | AirunnerError]:
         """End jobs, each with its own outcome."""
-        return await self._write(lambda tx: bulk.complete(tx, completions, now))
+        return await self._end(lambda tx: bulk.complete(tx, completions, now))
 
     async def release_job(self, release: Release, now: int) -> Lifecycle:
         """Give a job back."""
-        return await self._write(lambda tx: operations.release(tx, release, now))
+        return await self._end(lambda tx: operations.release(tx, release, now))
 
     async def cancel_job(self, job_id: str, now: int, *, by: str = "") -> Job:
         """Cancel a job."""
         self._refuse_when_full()
-        return await self._write(lambda tx: operations.cancel(tx, job_id, now, by))
+        return await self._end(lambda tx: operations.cancel(tx, job_id, now, by))
 
     async def get_job(self, job_id: str) -> Job:
         """Return a job."""
@@ -224,7 +232,7 @@ class SqliteStore:
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """End what nobody may claim any more, and purge what is too old; a bounded part of it."""
-        return await self._write(lambda tx: operations.maintain(tx, retention, now))
+        return await self._end(lambda tx: operations.maintain(tx, retention, now))
 
     async def add_key(self, key: ApiKey) -> None:
         """Keep a new key."""
@@ -263,6 +271,16 @@ class SqliteStore:
     def _let_go(self) -> None:
         if self._lock:
             self._lock.close()
+
+    async def _end(self, operation: Callable[[Transaction], T]) -> T:
+        """Write what may end jobs, and what follows from that."""
+
+        def ended(tx: Transaction) -> T:
+            answer = operation(tx)
+            operations.drop_secrets(tx)
+            return answer
+
+        return await self._write(ended if self._drop_secrets else operation)
 
     async def _write(self, operation: Callable[[Transaction], T]) -> T:
         # A write that was submitted happens; a caller that is cancelled only does not hear of it.
