@@ -88,7 +88,7 @@ class Monitor(Generic[C]):
 
     async def _fetch(self) -> AsyncGenerator[list[Event], None]:
         log = _Log(self._request, await self._start())
-        self._away_since = self._connection.clock.now()
+        self._away_since = self._connection.clock.monotonic()
         while True:
             try:
                 async with aclosing(self._messages(log.resume())) as messages:
@@ -133,7 +133,7 @@ class Monitor(Generic[C]):
             # Later, it is our own broken stream that the server still counts.
             raise error
         self._begun = self._begun or isinstance(error, ConnectionLost)
-        now = self._connection.clock.now()
+        now = self._connection.clock.monotonic()
         self._failures += 1
         self._away_since = self._away_since or now
         pause = self._pause(retry_after_seconds(error))

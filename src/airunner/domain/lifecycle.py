@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING
 
 from airunner.domain.errors import AttemptSuperseded, FailedPrecondition, SequenceMismatch
 from airunner.domain.job import JobResult, JobState, Outcome
+from airunner.domain.limits import MAX_VISIBILITY_SECONDS
 from airunner.domain.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airunner.domain.event import EncodedEvent
-
-FREE_LAPSES = 2
-"""How many attempts in a row may lapse without a sign before the next one costs a try."""
 
 
 @record
@@ -68,7 +66,7 @@ class Lifecycle:
     """How many attempts in a row, the current one included, gave no sign: no beat, no event, no end. Raised
     by claim, set to 0 by extend, events and release; an unstarted release takes its own attempt out."""
     cancelled_by: str = ""
-    """The principal that cancelled the job. Set by cancel, with `cancel_requested`."""
+    """The principal that cancelled the job first. Set by cancel, with `cancel_requested`."""
     cancelled_at: int = 0
     """The instant of that."""
     watched_until: int = 0
@@ -86,8 +84,8 @@ class Lifecycle:
 
     @property
     def lapse_is_free(self) -> bool:
-        """Whether a lapse now costs no try: the answer of the dequeue may never have reached anybody."""
-        return self.state is JobState.RUNNING and 0 < self.silent_attempts <= FREE_LAPSES
+        """Whether a lapse now costs no try: perhaps nobody got the job. That is so twice in a row at most."""
+        return self.state is JobState.RUNNING and 0 < self.silent_attempts <= 2
 
     @property
     def claimable_from(self) -> int | None:
@@ -115,11 +113,7 @@ def claim(
     worker_id: str,
     instance_id: str,
 ) -> Lifecycle:
-    """Begin the next attempt. The caller has seen that the job is claimable now.
-
-    With a first lease the attempt lapses after that, unless it is extended before. It is never longer than
-    the visibility.
-    """
+    """Begin the next attempt. The caller has seen that the job is claimable now."""
     lease_seconds = min(first_lease_seconds or visibility_seconds, visibility_seconds)
     return replace(
         life,
@@ -230,10 +224,7 @@ def finish(
 
 
 def cancel(life: Lifecycle, *, now: int, by: str = "") -> Lifecycle:
-    """End a scheduled job; mark a running one, never to be claimed again; leave a terminal one alone.
-
-    Of several who cancel a job the first is remembered.
-    """
+    """End a scheduled job; mark a running one, never to be claimed again; leave a terminal one alone."""
     if life.state.terminal or life.cancel_requested:
         return life
     marked = replace(life, cancel_requested=True, cancelled_by=by, cancelled_at=now, updated_at=now)
@@ -252,7 +243,15 @@ def expire(life: Lifecycle, *, now: int) -> Lifecycle:
 
 def survive_downtime(life: Lifecycle, *, now: int) -> Lifecycle:
     """Give a running job its whole visibility again, since its worker could not reach us meanwhile."""
-    return replace(life, visible_until=max(life.visible_until, now + life.visibility_seconds * 1000))
+    whole = now + life.visibility_seconds * 1000
+    return recall(replace(life, visible_until=max(life.visible_until, whole)), now=now)
+
+
+def recall(life: Lifecycle, *, now: int) -> Lifecycle:
+    """Bring back a visibility that no clock that is right can have given: a wrong one was set back since."""
+    if life.state is not JobState.RUNNING or life.visible_until <= now + MAX_VISIBILITY_SECONDS * 1000:
+        return life
+    return replace(life, visible_until=now + life.visibility_seconds * 1000, updated_at=now)
 
 
 def _continuing(life: Lifecycle, events: Sequence[EncodedEvent]) -> list[EncodedEvent]:

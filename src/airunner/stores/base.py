@@ -154,10 +154,7 @@ class JobStore(KeyStore, Protocol):
         """Return the names of the queues that were used, or of those that are configured."""
 
     async def set_paused(self, queue: str, *, paused: bool, by: str = "", now: int = 0) -> None:
-        """Stop or allow claims from a queue, in the name of a principal.
-
-        Who paused it first is shown while it is paused; pausing it again changes nothing.
-        """
+        """Stop or allow claims from a queue; who paused it first is shown until somebody resumes it."""
 
     async def read_events(self, query: EventQuery) -> EventPage:
         """Return stored events after a position, the one that contains the next sequence first.

@@ -194,9 +194,10 @@ class MemoryStore:
         """End what nobody may claim any more, and purge what is too old."""
         ended = []
         for job in list(self._jobs.values()):
-            life = lifecycle.expire(job.life, now=now)
+            life = lifecycle.expire(lifecycle.recall(job.life, now=now), now=now)
             if life is not job.life:
                 self._save(job, life)
+            if life.state is not job.state:
                 ended.append(job.job_id)
         return Upkeep(
             ended_jobs=ended,

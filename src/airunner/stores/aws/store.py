@@ -11,7 +11,7 @@ from airunner.aws.calls import ConditionFailed
 from airunner.domain import lifecycle
 from airunner.domain.answers import PayloadLinks
 from airunner.domain.background import BackgroundTasks
-from airunner.domain.clock import SystemClock
+from airunner.domain.clock import StepWatch, SystemClock
 from airunner.domain.errors import AirunnerError, Unavailable, error_text
 from airunner.stores.aws.change_stream import EventStream
 from airunner.stores.aws.claim import SKEW_MS, Claimer
@@ -88,6 +88,7 @@ class AwsStore:
         drop_secrets: bool = False,
     ) -> None:
         self._clock = clock
+        self._steps = StepWatch(clock)
         self._layout = layout
         self._aws = aws
         self._background_tasks = BackgroundTasks(_follow_up_failed)
@@ -272,6 +273,8 @@ class AwsStore:
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """Reconcile and purge, a bounded pass."""
+        if self._steps.look_due():
+            await self._reconciler.recall(now)
         return await self._reconciler.run(retention, now)
 
     async def read_marks(self, job_ids: Sequence[str]) -> Mapping[str, Hashable]:

@@ -11,6 +11,7 @@ from airunner.domain.job import Job, JobState
 from airunner.stores.records import Upkeep
 from airunner.stores.sqlite import rows
 from airunner.stores.sqlite.bulk import begin, insert_events
+from airunner.stores.sqlite.queries import USED_QUEUES
 from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
 
 if TYPE_CHECKING:
@@ -122,12 +123,17 @@ def resume(tx: Transaction, queue: str) -> None:
 
 def survive_downtime(tx: Transaction, now: int) -> None:
     """Give every running job its whole visibility again."""
-    running = tx.connection.execute(
-        f"SELECT id, {rows.LIFE} FROM jobs WHERE state = ?",
-        (int(JobState.RUNNING),),
-    ).fetchall()
-    for row_id, *life in running:
-        _save(tx, row_id, lifecycle.survive_downtime(rows.life_from_row(tuple(life)), now=now))
+    for row_id, _, life in _running(tx):
+        _save(tx, row_id, lifecycle.survive_downtime(life, now=now))
+
+
+def recall(tx: Transaction, now: int) -> None:
+    """Bring back visibilities that a wrong clock has given."""
+    for row_id, queue, life in _running(tx):
+        recalled = lifecycle.recall(life, now=now)
+        if recalled is not life:
+            _save(tx, row_id, recalled)
+            tx.wake((queue,))
 
 
 def maintain(tx: Transaction, retention: Retention, now: int) -> Upkeep:
@@ -177,6 +183,19 @@ def _load(tx: Transaction, job_id: str) -> tuple[int, str, Lifecycle]:
     if row is None:
         raise JobNotFound
     return row[0], row[1], rows.life_from_row(row[2:])
+
+
+def _running(tx: Transaction) -> list[tuple[int, str, Lifecycle]]:
+    # Queue by queue, since the index begins with it.
+    found = [
+        row
+        for (queue,) in tx.connection.execute(USED_QUEUES).fetchall()
+        for row in tx.connection.execute(
+            f"SELECT id, queue, {rows.LIFE} FROM jobs WHERE queue = ? AND state = ?",
+            (queue, int(JobState.RUNNING)),
+        )
+    ]
+    return [(row_id, queue, rows.life_from_row(tuple(life))) for row_id, queue, *life in found]
 
 
 def _save(tx: Transaction, row_id: int, life: Lifecycle) -> Lifecycle:

@@ -36,7 +36,7 @@ _EVENTS_AFTER = f"""
     ORDER BY attempt, first_sequence LIMIT :limit
 """
 # From one name to the next in the index, since there are far fewer queues than jobs.
-_USED_QUEUES = """
+USED_QUEUES = """
     WITH RECURSIVE used (name) AS (
         SELECT min(queue) FROM jobs
         UNION ALL
@@ -89,7 +89,7 @@ def list_queues(connection: sqlite3.Connection) -> list[QueueStats]:
     known = {
         row[0]: row for row in connection.execute("SELECT name, paused, paused_by, paused_at FROM queues")
     }
-    names = {name for (name,) in connection.execute(_USED_QUEUES)} | known.keys()
+    names = {name for (name,) in connection.execute(USED_QUEUES)} | known.keys()
     return [_stats(connection, *known.get(name, (name, 0, "", 0))) for name in sorted(names)]
 
 

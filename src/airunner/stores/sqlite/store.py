@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
 from airunner import telemetry
+from airunner.domain.clock import StepWatch
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, Overloaded, Unavailable
 from airunner.stores.base import Capabilities
 from airunner.stores.sqlite import bulk, operations, queries, rows
@@ -87,6 +88,7 @@ class SqliteStore:
         self._directory = directory
         self._drop_secrets = drop_secrets
         self._clock = clock
+        self._steps = StepWatch(clock)
         self._owner = owner
         self._max_waiting_writes = max_waiting_writes
         self._refusals = RefusalLog(telemetry.calls_refused, "writes.refused", clock)
@@ -232,6 +234,8 @@ class SqliteStore:
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """End what nobody may claim any more, and purge what is too old; a bounded part of it."""
+        if self._steps.look_due():
+            await self._write(lambda tx: operations.recall(tx, now))
         return await self._end(lambda tx: operations.maintain(tx, retention, now))
 
     async def add_key(self, key: ApiKey) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from airunner.domain.answers import DequeuedJob
     from airunner.testing.conformance.stores.backend import Api
 
+YEAR = 365 * 24 * 3600
+
 
 async def publish(api: Api, held: DequeuedJob) -> object:
     return await api.publish(held, make_line(1))
@@ -110,6 +112,17 @@ class VisibilityConformance:
         await api.lapse(10)
         with pytest.raises(NotFound):
             await api.complete(held)
+
+    async def test_a_visibility_that_a_wrong_clock_gave_is_brought_back(self, api: Api) -> None:
+        await api.enqueue()
+        api.clock.step(5 * YEAR)
+        held = await api.claim(visibility_seconds=10)
+        api.clock.step(-5 * YEAR)
+        await api.advance(0)
+        assert (await api.job(held)).life.visible_until == api.clock.now() + 10_000
+        assert await api.dequeue() == []
+        await api.lapse(10)
+        assert (await api.claim()).job.attempt == 2
 
     @pytest.mark.parametrize("seconds", [-1, 43_201])
     async def test_a_visibility_out_of_range_is_refused(self, api: Api, seconds: int) -> None:
