@@ -139,14 +139,10 @@ def held(life: Lifecycle, attempt: int) -> Lifecycle:
 
 def extend(life: Lifecycle, attempt: int, *, now: int, visibility_seconds: int) -> Lifecycle:
     """Give the holder more time, counted from now; zero keeps the visibility it has."""
-    seconds = visibility_seconds or held(life, attempt).visibility_seconds
-    return replace(
-        held(life, attempt),
-        visible_until=now + seconds * 1000,
-        visibility_seconds=seconds,
-        silent_attempts=0,
-        updated_at=now,
-    )
+    held(life, attempt)
+    seconds = visibility_seconds or life.visibility_seconds
+    until = now + seconds * 1000
+    return replace(life, visible_until=until, visibility_seconds=seconds, silent_attempts=0, updated_at=now)
 
 
 def append(

@@ -7,14 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from airunner import telemetry
 from airunner.aws.calls import Refused
 from airunner.codec.jobs import decode_params, decode_result, encode_params, encode_result
 from airunner.domain.errors import AirunnerError, InvalidArgument, JobNotFound
 from airunner.domain.job import Job
 from airunner.stores.aws.items import blob, blob_at, text, text_at
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from airunner.aws.calls import Aws
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from airunner.stores.aws.items import Item, Row, Value
     from airunner.stores.aws.layout import Layout
 
-_log = structlog.get_logger("airunner.aws")
+_log = get_logger("airunner.aws")
 
 # A row is written with every publish, and paid for by the kilobyte.
 _IN_ROW_BYTES: Final = 4 * 1024

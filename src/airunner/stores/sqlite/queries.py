@@ -81,7 +81,7 @@ def list_jobs(connection: sqlite3.Connection, query: JobQuery, queues: Collectio
 
 def queue_names(connection: sqlite3.Connection) -> set[str]:
     """Return the names of the queues that were used."""
-    return {name for (name,) in connection.execute(f"{_USED_QUEUES} UNION SELECT name FROM queues")}
+    return {name for (name,) in connection.execute(f"{USED_QUEUES} UNION SELECT name FROM queues")}
 
 
 def list_queues(connection: sqlite3.Connection) -> list[QueueStats]:
