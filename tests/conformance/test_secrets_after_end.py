@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airunner import telemetry
 from airunner.domain.errors import FailedPrecondition
 from airunner.domain.job import JobParams, JobState
 from airunner.stores.base import JobStore
@@ -18,7 +19,10 @@ from airunner.stores.sqlite.store import DATABASE
 from airunner.testing.clock import ManualClock
 from airunner.testing.conformance.stores.backend import Api
 from airunner.testing.factories import make_line, make_request, make_services
-from tests.support.aws_stores import make_store, more_names
+from tests.doubles.aws.faults import FaultKind
+from tests.doubles.aws.strict import StrictProxy
+from tests.support.aws_stores import BorrowLayout, make_store, more_names
+from tests.support.scraping import Change
 
 VALUE = "correct horse battery staple"
 PARAMS = JobParams(
@@ -116,6 +120,20 @@ async def test_a_job_goes_to_its_worker_with_its_secrets_and_without_any_it_can_
         await api.complete(plain)
         retried = await api.jobs.retry_job(plain.job.job_id, str(uuid.uuid4()))
         assert retried.state is JobState.SCHEDULED
+
+
+async def test_a_job_ends_also_while_its_secrets_cannot_be_removed(
+    aws: StrictProxy, borrow_layout: BorrowLayout, clock: ManualClock
+) -> None:
+    failed = Change(telemetry.aws_follow_ups_failed)
+    store = make_store(aws.url, await borrow_layout(), clock, drop_secrets=True)
+    async with make_services(store, clock) as services:
+        api = Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
+        job_id = await api.enqueue(make_request(params=_with(PARAMS, {"filling": "x" * 6_000})))
+        aws.faults.next("PutItem", FaultKind.SERVER_ERROR, times=4)
+        await complete(api, "")
+        assert (await store.get_job(job_id)).state is JobState.COMPLETED
+    assert failed() == 1
 
 
 async def test_nothing_of_a_dropped_secret_is_left_in_the_file(tmp_path: Path, clock: ManualClock) -> None:
