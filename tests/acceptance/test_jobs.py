@@ -110,8 +110,11 @@ def test_a_queue_can_be_paused_and_resumed(user: CommandLine) -> None:
     user.text("queues", "pause", "default")
     job_id = user.text("submit", "--", "true")
     [queue] = [queue for queue in user.objects("queues") if queue["name"] == "default"]
-    assert (queue["paused"], queue["scheduled"]) == (True, 1)
+    assert (queue["paused"], queue["scheduled"], queue["paused_by"]) == (True, 1, "anonymous")
+    assert "paused by anonymous" in user.text("queues")
     user.text("queues", "resume", "default")
+    [queue] = [queue for queue in user.objects("queues") if queue["name"] == "default"]
+    assert (queue["paused"], queue["paused_by"], queue["paused_at"]) == (False, "", "")
     assert user.objects("get", job_id, "--wait")[0]["state"] == "COMPLETED"
 
 

@@ -122,7 +122,12 @@ def test_why_tells_what_a_job_waits_for(user: CommandLine) -> None:
     assert (why["type"], why["state"], why["reason"]) == ("why", "SCHEDULED", "no_worker")
     assert [entry["kind"] for entry in why["entries"]] == ["enqueued", "behind"]
     user.text("queues", "pause", "nobody")
-    assert user.text("why", first).splitlines()[-1] == "It waits because queue nobody is paused."
+    answer = user.text("why", first).splitlines()[-1]
+    assert answer.startswith("It waits because queue nobody was paused by anonymous at 20")
+    user.text("cancel", first)
+    assert "by anonymous at 20" in user.text("why", first).splitlines()[-1]
+    assert " by anonymous" in user.text("get", first)
+    assert [job["cancelled_by"] for job in user.objects("get", first)] == ["anonymous"]
     later = user.text("submit", "--queue", "later", "--delay", "600", "--", "true")
     assert user.objects("why", later)[0]["reason"] == "delayed"
 

@@ -107,9 +107,10 @@ class StoreMachine(RuleBasedStateMachine):
         both=st.booleans(),
         max_jobs=st.integers(1, 3),
         visibility_seconds=st.sampled_from([5, 20]),
+        first_lease_seconds=st.sampled_from([0, 0, 1, 10]),
     )
     def dequeue(
-        self, first: str, both: bool, max_jobs: int, visibility_seconds: int
+        self, first: str, both: bool, max_jobs: int, visibility_seconds: int, first_lease_seconds: int
     ) -> MultipleResults[Pair]:
         more = ["one", "two"] if both else []
         return self.taken(
@@ -119,6 +120,7 @@ class StoreMachine(RuleBasedStateMachine):
                     more_queues=more,
                     max_jobs=max_jobs,
                     visibility_seconds=visibility_seconds,
+                    first_lease_seconds=first_lease_seconds,
                     worker_id="worker-1",
                 )
             )

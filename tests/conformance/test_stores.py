@@ -5,7 +5,11 @@ from __future__ import annotations
 from airunner.testing.conformance.stores.cancelling import CancelConformance
 from airunner.testing.conformance.stores.dequeue import DequeueConformance
 from airunner.testing.conformance.stores.enqueue import EnqueueConformance
-from airunner.testing.conformance.stores.holding import FencingConformance, VisibilityConformance
+from airunner.testing.conformance.stores.holding import (
+    FencingConformance,
+    FirstLeaseConformance,
+    VisibilityConformance,
+)
 from airunner.testing.conformance.stores.listing import (
     BoundedListingConformance,
     ListingConformance,
@@ -29,6 +33,10 @@ class TestDequeue(DequeueConformance):
 
 
 class TestVisibility(VisibilityConformance):
+    pass
+
+
+class TestFirstLease(FirstLeaseConformance):
     pass
 
 

@@ -131,7 +131,7 @@ class Twin:
         """Return an answer without what the two may name differently, or the wire does not tell."""
         match value:
             case Job():
-                life = replace(value.life, visibility_seconds=0, completed_by=0, finished_at=0)
+                life = replace(value.life, completed_by=0, finished_at=0)
                 return replace(
                     value,
                     job_id=self._name(value.job_id),

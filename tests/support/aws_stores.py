@@ -117,10 +117,24 @@ async def make_resources(
     return replace(layout, queues=named)
 
 
-def make_store(url: str, layout: Layout, clock: Clock, list_bounds: ListingBounds | None = None) -> AwsStore:
+def make_store(
+    url: str,
+    layout: Layout,
+    clock: Clock,
+    list_bounds: ListingBounds | None = None,
+    *,
+    drop_secrets: bool = False,
+) -> AwsStore:
     clients = (
         *(name for name in OF_A_STORE if layout.bucket or name != "s3"),
         *(["streams"] if layout.streams else []),
     )
     options = replace(options_of(url), bucket=layout.bucket, clients=clients)
-    return AwsStore(Aws(options), layout, clock, short_poll_seconds=0, list_bounds=list_bounds)
+    return AwsStore(
+        Aws(options),
+        layout,
+        clock,
+        short_poll_seconds=0,
+        list_bounds=list_bounds,
+        drop_secrets=drop_secrets,
+    )

@@ -10,8 +10,8 @@ from typing import Any
 
 from airunner.domain.errors import PermanentFailure
 from airunner.domain.retry import RetryPolicy
-from airunner.queues.base import Delivery, Fail, Finish, Hold, Runner
-from airunner.queues.consumer import Consumer, ConsumerOptions
+from airunner.queues.base import ConsumerOptions, Delivery, Fail, Finish, Hold, Runner
+from airunner.queues.consumer import Consumer
 from airunner.queues.task_runner import TaskRunner
 from airunner.testing.clock import ManualClock
 

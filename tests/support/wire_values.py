@@ -124,7 +124,10 @@ lives = values(
     attempt=numbers,
     handed_back=numbers,
     visible_until=instants,
-    visibility_seconds=st.just(0),  # the server's own
+    visibility_seconds=numbers,
+    silent_attempts=numbers,
+    cancelled_by=texts,
+    cancelled_at=instants,
     cancel_requested=st.booleans(),
     worker_id=texts,
     instance_id=texts,
@@ -202,7 +205,9 @@ def event_lists(draw: st.DrawFn) -> tuple[Event, ...]:
     for _ in range(draw(st.integers(0, 4))):
         event = Event(sequence=sequence, timestamp=timestamp, data=draw(event_data(sequence, timestamp)))
         events.append(event)
-        sequence, timestamp = event.last_sequence + draw(st.integers(1, 3)), timestamp + draw(numbers)
+        times = event.data.timestamps if isinstance(event.data, OutputBatch) else ()
+        sequence = event.last_sequence + draw(st.integers(1, 3))
+        timestamp = (timestamp, *times)[-1] + draw(numbers)
     return tuple(events)
 
 
@@ -229,6 +234,7 @@ dequeues = values(
     wait_seconds=st.none() | signed,
     worker_id=texts,
     instance_id=texts,
+    first_lease_seconds=signed,
 )
 updates = values(
     requests.UpdateRequest,
@@ -297,6 +303,8 @@ queues = values(
     scheduled=large,
     running=large,
     oldest_scheduled_at=instants,
+    paused_by=texts,
+    paused_at=instants,
 )
 workers = values(
     answers.WorkerSeen,

@@ -146,13 +146,34 @@ def test_an_oversized_line_is_split_not_dropped() -> None:
 
 def test_timestamps_never_run_backwards() -> None:
     batcher = Batcher(BatchingConfig())
-    batcher.add(START, T0)
-    batcher.add_output(lines(1), OUT, T0 - 5_000)
-    batcher.add_output(lines(1), OUT, T0 + 7)
-    batcher.add_output(lines(1), OUT, T0 + 3)
-    (flush,) = batcher.add(END, T0 - 60_000)
+    flushes = [
+        *batcher.add(START, T0),
+        *batcher.add_output(lines(1), OUT, T0 - 50),
+        *batcher.add_output(lines(1), OUT, T0 + 7),
+        *batcher.add_output(lines(1), OUT, T0 + 3),
+        *batcher.add(END, T0 - 60_000),
+    ]
+    (flush,) = flushes
     assert [event.timestamp for event in flush.events] == [T0, T0, T0 + 7]
     assert batch_of(flush.events[1]).timestamps == (T0, T0 + 7, T0 + 7)
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_clock_that_is_set_back_keeps_no_output_waiting(watched: bool) -> None:
+    batcher = Batcher(BatchingConfig())
+    batcher.watched = watched
+    for later_ms in (0, 10):
+        batcher.add_output(lines(1), OUT, T0 + 3_600_000 + later_ms)
+    batcher.add_output(lines(1), OUT, T0)
+    assert batcher.due_at is None or batcher.due_at <= T0 + 2_000
+    batcher.tick(T0 + 2_000)
+    assert batcher.buffered == 0
+
+
+def test_what_waits_when_the_clock_is_set_back_goes_with_the_next_tick() -> None:
+    batcher = Batcher(BatchingConfig())
+    assert batcher.add_output(lines(1), OUT, T0 + 3_600_000) == []
+    assert outputs(batcher.tick(T0 + 2_000)) == lines(1)
 
 
 def test_a_watched_job_sends_its_first_line_at_once_and_then_every_100_ms() -> None:

@@ -36,6 +36,7 @@ DEFAULTS: Mapping[str, object] = {
     "store.max_queued_jobs_per_queue": 0,
     "store.job_retention_days": 7,
     "store.event_retention_days": 30,
+    "store.secrets_after_end": "keep",
     "store.listing_shards": 8,
     "store.aws.region": "",
     "store.aws.endpoint_url": None,

@@ -3,8 +3,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from airunner.queues.base import Delivery, Hold
-from airunner.queues.consumer import Consumer, ConsumerOptions
+from airunner.queues.base import ConsumerOptions, Delivery, Hold
+from airunner.queues.consumer import Consumer
 from airunner.queues.task_runner import TaskRunner
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from airunner.domain.errors import PermissionDenied
-from airunner.queues.consumer import Consumer, ConsumerOptions
+from airunner.queues.base import ConsumerOptions
+from airunner.queues.consumer import Consumer
 from airunner.queues.task_runner import TaskRunner
 from airunner.testing.clock import ManualClock
 

@@ -104,6 +104,18 @@ async def test_what_succeeds_silently_ends_without_a_task() -> None:
         assert outcomes[deliveries[0]].result.final_sequence == 2
 
 
+async def test_a_clock_that_steps_back_meanwhile_ends_nothing_before_its_beginning() -> None:
+    async with calling(nothing=lambda: None) as bench:
+        (delivery,) = bench.begin("nothing")
+        bench.clock.step(-3600)
+        await until(lambda: len(bench.finished) == 1)
+        outcome = dict(bench.finished)[delivery]
+        start, end = outcome.events
+        assert (end.timestamp, outcome.result.completed_at) == (start.timestamp, outcome.result.started_at)
+        assert isinstance(end.data, ProcessEnd)
+        assert end.data.run_duration_ms == 0
+
+
 async def test_what_has_no_handler_here_is_a_task_from_the_start() -> None:
     async with calling(nothing=lambda: None) as bench:
         (unknown,) = bench.begin("unknown")

@@ -51,6 +51,7 @@ class Network:
         self._jobs = services.jobs
         self.requests: dict[str, list[Any]] = defaultdict(list)
         self.lost_requests: deque[Exception] = deque()
+        self.lost_heartbeats: deque[Exception] = deque()
         self.lost_answers: deque[Exception] = deque()
         self.early_answers: deque[object] = deque()
 
@@ -61,6 +62,8 @@ class Network:
                 raise self.lost_requests.popleft()
             if self.early_answers:
                 return self.early_answers.popleft()
+            if name == "update_job" and self.lost_heartbeats:
+                raise self.lost_heartbeats.popleft()
             answer = await getattr(self._jobs, name)(request)
             if self.lost_answers:
                 raise self.lost_answers.popleft()
@@ -80,8 +83,10 @@ class Bench:
         policy = RetryPolicy(first_seconds=1, jitter=0)
         self.source = JobSource(self.network, subscription, clock=clock, policy=policy)
 
-    async def take(self, count: int = 1) -> list[Delivery[Attempt]]:
-        await self.services.jobs.enqueue_jobs([make_request("q") for _ in range(count)])
+    async def take(self, count: int = 1, *, max_attempts: int = 0) -> list[Delivery[Attempt]]:
+        await self.services.jobs.enqueue_jobs(
+            [make_request("q", max_attempts=max_attempts) for _ in range(count)]
+        )
         return list(await self.source.receive(count))
 
     async def job(self, delivery: Delivery[Attempt]) -> Job:
@@ -129,6 +134,7 @@ async def test_it_dequeues_for_all_its_queues() -> None:
             wait_seconds=20,
             worker_id="w",
             instance_id="i",
+            first_lease_seconds=30,
         )
         assert (delivery.key, delivery.attempt) == (delivery.body.job.job_id, 1)
 
@@ -148,6 +154,83 @@ async def test_the_heartbeat_is_the_smaller_of_the_servers_and_a_third_of_the_vi
         assert request == UpdateRequest(
             queue="q", task_token=delivery.body.task_token, wait_seconds=interval, watched=False
         )
+
+
+async def test_the_first_heartbeat_is_within_the_first_lease_and_the_next_within_the_visibility() -> None:
+    async with source(visibility=300) as bench:
+        (delivery,) = await bench.take()
+        claimed_at = bench.clock.now()
+        assert (await bench.job(delivery)).life.visible_until == claimed_at + 30_000
+        assert delivery.extend_after_seconds <= 1
+        holding = asyncio.ensure_future(bench.source.extend(delivery))
+        await until(lambda: bool(bench.network.requests["update_job"]))
+        assert (await bench.job(delivery)).life.visible_until == claimed_at + 300_000
+        await bench.pass_time(30)
+        assert await holding is Hold.HELD
+
+
+async def test_the_visibility_is_that_of_the_claim_with_a_server_that_does_not_say_it() -> None:
+    async with source(visibility=60) as bench:
+        (delivery,) = await bench.take()
+        job = delivery.body.job
+        silent = replace(job.life, visibility_seconds=0, visible_until=job.life.updated_at + 60_000)
+        attempt = Attempt(job=replace(job, life=silent), task_token=delivery.body.task_token)
+        holding = asyncio.ensure_future(bench.source.extend(replace(delivery, body=attempt)))
+        await bench.pass_time(20)
+        assert await holding is Hold.HELD
+
+
+async def test_an_answer_that_never_arrived_costs_no_try() -> None:
+    async with source(visibility=300) as bench:
+        bench.network.lost_answers.append(Unavailable("reset"))
+        with pytest.raises(Unavailable):
+            await bench.take()
+        bench.clock.advance(29.9)
+        assert await bench.services.jobs.dequeue_jobs(DequeueRequest(queue="q", wait_seconds=0)) == []
+        bench.clock.advance(0.1)
+        (delivery,) = await bench.source.receive(1)
+        assert (delivery.body.job.attempt, delivery.body.job.life.tries_left) == (2, 2)
+
+
+async def test_a_last_try_is_begun_only_once_the_server_has_heard_of_its_worker() -> None:
+    async with source(visibility=300) as bench:
+        bench.network.lost_heartbeats.extend([Unavailable("away"), Unavailable("away")])
+        taking = asyncio.ensure_future(bench.take(max_attempts=1))
+        await until(lambda: len(bench.network.lost_heartbeats) == 1)
+        await bench.pass_time(1)
+        await until(lambda: not bench.network.lost_heartbeats)
+        assert not taking.done()
+        await bench.pass_time(2)
+        (delivery,) = await taking
+        # It was heard of, so its lapse is the end of the job.
+        bench.clock.advance(300)
+        await bench.services.maintenance.run_once()
+        assert (await bench.job(delivery)).state is JobState.FAILED
+
+
+async def test_a_last_try_that_somebody_else_has_by_now_is_not_begun() -> None:
+    async with source(visibility=300) as bench:
+        bench.network.lost_heartbeats.append(Unavailable("away"))
+        taking = asyncio.ensure_future(bench.take(max_attempts=1))
+        await until(lambda: not bench.network.lost_heartbeats and bench.clock.waiting > 1)
+        request = DequeueRequest(queue="q", wait_seconds=20)
+        other = asyncio.ensure_future(bench.services.jobs.dequeue_jobs(request))
+        await until(lambda: bench.services.dispatcher.waiting > 0)
+        bench.clock.advance(30)
+        assert [dequeued.job.attempt for dequeued in await other] == [2]
+        assert await taking == []
+
+
+async def test_who_stops_while_a_last_try_is_confirmed_gets_it_to_give_it_back() -> None:
+    async with source(visibility=300) as bench:
+        bench.network.lost_heartbeats.append(Unavailable("away"))
+        taking = asyncio.ensure_future(bench.take(max_attempts=1))
+        await until(lambda: not bench.network.lost_heartbeats and bench.clock.waiting > 1)
+        taking.cancel()
+        (delivery,) = await taking
+        await bench.source.release(delivery, 0, "")
+        job = await bench.job(delivery)
+        assert (job.state, job.life.handed_back) == (JobState.SCHEDULED, 1)
 
 
 async def test_a_visibility_of_a_second_is_extended_in_time() -> None:

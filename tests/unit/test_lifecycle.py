@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from airunner.domain import lifecycle
 from airunner.domain.errors import AirunnerError, AttemptSuperseded, FailedPrecondition, SequenceMismatch
@@ -20,21 +22,23 @@ TIMEOUT = JobResult(success=False, outcome=Outcome.TIMEOUT)
 
 scheduled = Lifecycle(max_attempts=3, due_at=NOW, updated_at=NOW)
 delayed = replace(scheduled, due_at=NOW + 5_000)
-running = lifecycle.claim(scheduled, now=NOW, visibility_seconds=60, worker_id="w", instance_id="i")
+claimed = lifecycle.claim(scheduled, now=NOW, visibility_seconds=60, worker_id="w", instance_id="i")
+single_try = replace(claimed, max_attempts=1)
+running = lifecycle.extend(claimed, 1, now=NOW, visibility_seconds=0)
 cancelling = lifecycle.cancel(running, now=NOW)
 last_try = replace(running, attempt=3)
 lapsed = replace(running, visible_until=NOW - 1)
 lost = replace(last_try, visible_until=NOW)
 cancelled_and_gone = replace(cancelling, visible_until=NOW)
-completed = lifecycle.complete(running, 1, SUCCESS, now=NOW)
-failed = lifecycle.complete(running, 1, FAILURE, now=NOW)
+completed = lifecycle.finish(running, 1, SUCCESS, (), now=NOW)[0]
+failed = lifecycle.finish(running, 1, FAILURE, (), now=NOW)[0]
 cancelled = lifecycle.cancel(scheduled, now=NOW)
 
 Step = Callable[[Lifecycle], Lifecycle]
 
 
 def complete(result: JobResult, attempt: int = 1) -> Step:
-    return lambda life: lifecycle.complete(life, attempt, result, now=NOW)
+    return lambda life: lifecycle.finish(life, attempt, result, (), now=NOW)[0]
 
 
 def release(*, unstarted: bool = False, error: str = "", delay_seconds: int = 0, attempt: int = 1) -> Step:
@@ -142,6 +146,10 @@ CLAIMABLE: list[tuple[str, Lifecycle, int | None]] = [
     ("cancelled while running", cancelling, None),
     ("on its last try", last_try, None),
     ("completed", completed, None),
+    ("silent on its last try", single_try, single_try.visible_until),
+    ("silent for the second time", replace(single_try, silent_attempts=2), single_try.visible_until),
+    ("silent for the third time", replace(single_try, silent_attempts=3), None),
+    ("silent and cancelled", lifecycle.cancel(claimed, now=NOW), None),
     ("handed back on its last try", replace(last_try, handed_back=1), last_try.visible_until),
 ]
 
@@ -158,6 +166,96 @@ def test_a_claim_begins_a_new_attempt_with_no_events() -> None:
     assert (after.attempt, after.last_sequence, after.tries_left) == (2, 0, 1)
     assert (after.visible_until, after.visibility_seconds) == (NOW + 10_000, 10)
     assert (after.worker_id, after.instance_id) == ("v", "j")
+
+
+def claim(life: Lifecycle, *, first_lease_seconds: int = 0, now: int = NOW) -> Lifecycle:
+    return lifecycle.claim(
+        life,
+        now=now,
+        visibility_seconds=60,
+        first_lease_seconds=first_lease_seconds,
+        worker_id="",
+        instance_id="",
+    )
+
+
+@pytest.mark.parametrize(("first_lease_seconds", "lease_seconds"), [(0, 60), (30, 30), (60, 60), (90, 60)])
+def test_a_first_lease_is_at_most_the_visibility(first_lease_seconds: int, lease_seconds: int) -> None:
+    life = claim(scheduled, first_lease_seconds=first_lease_seconds)
+    assert (life.visible_until, life.visibility_seconds) == (NOW + lease_seconds * 1000, 60)
+    assert extend(life).visible_until == NOW + 60_000
+    assert lifecycle.survive_downtime(life, now=NOW).visible_until == NOW + 60_000
+
+
+def test_two_silent_lapses_in_a_row_cost_no_try_and_those_after_them_do() -> None:
+    life = scheduled
+    left = []
+    while life.claimable_from is not None:
+        life = claim(life)
+        left.append(life.tries_left)
+    assert left == [2, 2, 2, 1, 0]
+    assert expire(life).state is JobState.RUNNING
+    over = lifecycle.expire(life, now=life.visible_until)
+    assert over.result is not None
+    assert over.result.outcome is Outcome.LOST
+
+
+SIGNS: list[tuple[str, Step]] = [
+    ("a beat", lambda life: lifecycle.extend(life, life.attempt, now=NOW, visibility_seconds=0)),
+    ("an event", lambda life: lifecycle.append(life, life.attempt, [event(1, 1)], now=NOW)[0]),
+    ("a release", lambda life: release(attempt=life.attempt)(life)),
+]
+
+
+@pytest.mark.parametrize("sign", [row[1] for row in SIGNS], ids=[row[0] for row in SIGNS])
+def test_a_sign_makes_its_attempt_count_and_later_lapses_free_again(sign: Step) -> None:
+    life = replace(claim(claim(claim(scheduled))), max_attempts=9)
+    assert (life.attempt, life.handed_back) == (3, 2)
+    life = claim(sign(life))
+    assert (life.attempt, life.handed_back) == (4, 2)
+    assert claim(claim(claim(life))).handed_back == 4
+
+
+def test_handing_back_is_no_sign_and_no_lapse() -> None:
+    life = claim(claim(scheduled))
+    for attempt in (2, 3, 4):
+        life = claim(release(unstarted=True, attempt=attempt)(life))
+    # One lapse and three that were handed back; the second lapse is free, the third one is not.
+    assert (life.attempt, life.handed_back, life.lapse_is_free) == (5, 4, True)
+    assert claim(life).handed_back == 5
+    assert claim(claim(life)).handed_back == 5
+
+
+def test_an_event_that_is_stored_already_is_no_news() -> None:
+    seen = replace(claimed, last_sequence=1)
+    assert lifecycle.append(seen, 1, [event(1, 1)], now=NOW)[0] is seen
+
+
+moves = st.lists(st.sampled_from(["lapse", "beat", "publish", "unstarted", "release"]), max_size=40)
+
+
+@given(moves, st.integers(1, 5))
+def test_whatever_happens_a_job_comes_to_its_end(steps: list[str], max_attempts: int) -> None:
+    """Attempts only rise, no attempt costs more than a try, and of three silent lapses in a row one costs."""
+    life = replace(scheduled, max_attempts=max_attempts)
+    silent = 0
+    for step in steps:
+        if life.claimable_from is None:
+            break
+        before, life = life, claim(life)
+        assert life.attempt == before.attempt + 1
+        assert 0 <= life.handed_back - before.handed_back <= 1
+        silent = silent + 1 if step == "lapse" else silent
+        if step in ("beat", "publish"):
+            life, silent = dict(SIGNS)["a beat" if step == "beat" else "an event"](life), 0
+            assert not life.lapse_is_free
+        elif step != "lapse":
+            life = release(unstarted=step == "unstarted", attempt=life.attempt)(life)
+            silent = silent if step == "unstarted" else 0
+        if life.state is JobState.RUNNING:
+            assert life.lapse_is_free is (0 < silent <= 2)
+            assert (life.claimable_from is None) is (life.expires_at is not None)
+        assert life.tries_left <= max_attempts
 
 
 def test_an_unstarted_attempt_costs_no_try_but_its_number_is_used() -> None:

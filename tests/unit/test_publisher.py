@@ -58,6 +58,29 @@ async def test_output_goes_when_its_interval_is_over_or_a_batch_is_full() -> Non
         assert await bench.stored_output() == b"".join(lines(60))
 
 
+async def test_a_clock_that_steps_back_breaks_no_publish_and_delays_none() -> None:
+    async with publishing() as bench:
+        written = lines(3)
+        bench.publisher.add(ProcessStart(pid=1, started_at=bench.clock.now()))
+        for line in written:
+            bench.publisher.add_output([line], OUT)
+            bench.clock.step(-3600)
+        bench.clock.advance(10)
+        await until(lambda: bool(bench.network.calls))
+        bench.publisher.add_output(written, OUT)
+        bench.clock.step(-3600)
+        remaining = await bench.publisher.finish([ProcessEnd(pid=1, exit_code=0, run_duration_ms=5)])
+        await bench.network.publish_events(bench.attempt.task_token, remaining)
+        assert await bench.stored_output() == b"".join(written) * 2
+        for call in [*bench.network.calls, remaining]:
+            times = [at for event in call for at in event_times(event)]
+            assert times == sorted(times)
+
+
+def event_times(event: Event) -> list[int]:
+    return list(event.data.timestamps) if isinstance(event.data, OutputBatch) else [event.timestamp]
+
+
 async def test_what_gathers_during_a_call_goes_in_one_call() -> None:
     async with publishing() as bench:
         bench.network.open.clear()

@@ -56,7 +56,9 @@ async def test_everything_is_there_after_the_upgrade(folder: Path, clock: Manual
         assert len(large.params.metadata["filling"]) == 6000
         stream = services.events.stream_events(StreamRequest(job_id=jobs["1"].job_id))
         assert [event.sequence async for event in stream] == [1, 2, 3]
-        assert {queue.name for queue in await services.jobs.list_queues() if queue.paused} == {"paused"}
+        paused = [queue for queue in await services.jobs.list_queues() if queue.paused]
+        assert [(queue.name, queue.paused_by, queue.paused_at) for queue in paused] == [("paused", "", 0)]
+        assert (jobs["3"].life.cancelled_by, jobs["2"].life.silent_attempts) == ("", 0)
         assert [key.name for key in await services.store.list_keys()] == ["ci"]
         request = DequeueRequest(queue="tools", wait_seconds=0)
         assert [taken.job.job_id for taken in await services.jobs.dequeue_jobs(request)] == [jobs["4"].job_id]

@@ -93,3 +93,28 @@ def test_a_stream_that_breaks_anywhere_goes_on_with_the_next_event(
         resumed = StreamProgress(Position.from_cursor(last_seen.cursor))
         again = [event for batch in batches for event in take(resumed, batch)]
         assert [event.sequence for event in again] == list(range(last_seen.sequence + 1, first))
+
+
+def test_a_clock_that_was_set_back_between_two_publishes_shows_no_time_twice() -> None:
+    progress = StreamProgress(BEGINNING)
+    times = [
+        event.timestamp
+        for batch in (
+            make_batch(1, 2, at=NOON),
+            make_batch(3, 4, at=NOON - 5_000),
+            make_batch(5, 6, at=NOON + 1),
+        )
+        for event in take(progress, stored(batch))
+    ]
+    assert times == [NOON, NOON, NOON, NOON, NOON + 1, NOON + 1]
+    assert take(progress, stored(make_batch(1, 1, at=NOON - 9_000), attempt=2))[0].timestamp == NOON - 9_000
+
+
+def test_what_follows_the_first_wanted_event_is_wanted_whatever_its_time() -> None:
+    progress = StreamProgress(BEGINNING, from_timestamp=NOON)
+    assert take(progress, stored(make_batch(1, 2, at=NOON - 1))) == []
+    assert progress.from_timestamp == NOON
+    later = [make_batch(3, 4, at=NOON), make_batch(5, 6, at=NOON - 5_000)]
+    assert [event.sequence for batch in later for event in take(progress, stored(batch))] == [3, 4, 5, 6]
+    assert progress.from_timestamp == 0
+    assert len(take(progress, stored(make_batch(1, 2, at=NOON - 9_000), attempt=2))) == 2

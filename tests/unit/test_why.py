@@ -13,12 +13,14 @@ from airunner.domain.event import Event, EventData, Gap, ProcessEnd, ProcessErro
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome
 from airunner.domain.lifecycle import Lifecycle
+from airunner.reading.instants import to_iso
 from airunner.reading.why.explain import JobReason, explain
 from airunner.reading.why.facts import JobFacts, JobsBefore
 from airunner.reading.why.timeline import EntryKind, build_timeline
 from airunner.testing.factories import NOON
 
 NOW = NOON + 600_000
+NOON_TEXT = to_iso(NOON)
 PARAMS = JobParams(command="make", owner="ann", timeout_seconds=90)
 SERVED = (WorkerSeen(worker_id="w1", instance_id="", queues=("builds",), last_seen_at=NOW, job_ids=()),)
 
@@ -58,9 +60,17 @@ def ended(outcome: Outcome, *, exit_code: int = 0, error: str = "", **life: Any)
     return job(**{"state": state, "attempt": 1, "worker_id": "w1", "result": result, **life})
 
 
-def queue(*, paused: bool = False, scheduled: int = 1, active: int = 0) -> QueueStats:
+def queue(
+    *, paused: bool = False, scheduled: int = 1, active: int = 0, by: str = "", at: int = 0
+) -> QueueStats:
     return QueueStats(
-        name="builds", paused=paused, scheduled=scheduled, running=active, oldest_scheduled_at=NOON
+        name="builds",
+        paused=paused,
+        scheduled=scheduled,
+        running=active,
+        oldest_scheduled_at=NOON,
+        paused_by=by,
+        paused_at=at,
     )
 
 
@@ -100,6 +110,12 @@ STORIES = {
         reason=R.PAUSED,
         says="It waits because queue builds is paused.",
         entries=((K.PAUSED, "queue builds is paused"), (K.BEHIND, "3 jobs of queue builds before it")),
+    ),
+    "queue that somebody paused": Story(
+        facts=waiting(job(), queue=queue(paused=True, by="ann", at=NOON)),
+        reason=R.PAUSED,
+        says=f"It waits because queue builds was paused by ann at {NOON_TEXT}.",
+        entries=((K.PAUSED, f"queue builds was paused by ann at {NOON_TEXT}"),),
     ),
     "delayed": Story(
         facts=waiting(job(due_at=NOW + 90_000)),
@@ -158,7 +174,7 @@ STORIES = {
         reason=R.NEXT,
         says="It is the next of queue builds",
         entries=(
-            (K.HANDED_BACK, "attempt 1 was handed back before it began; it cost no try"),
+            (K.HANDED_BACK, "attempt 1 came back before anything was heard of it; it cost no try"),
             (K.RETRY, "attempt 2 may begin; 3 tries left"),
         ),
     ),
@@ -200,6 +216,24 @@ STORIES = {
         reason=R.CANCELLING,
         says="It is being cancelled: worker w1 is to stop it.",
         entries=((K.BEGUN, ""), (K.CANCELLING, "it is to be cancelled"), (K.VISIBILITY, "")),
+    ),
+    "being cancelled by somebody": Story(
+        facts=JobFacts(
+            job=running(cancel_requested=True, cancelled_by="ann", cancelled_at=NOON + 2_000),
+            now=NOW,
+            events=[start(1, 1)],
+        ),
+        reason=R.CANCELLING,
+        says=f"It was cancelled by ann at {to_iso(NOON + 2_000)}: worker w1 is to stop it.",
+        entries=((K.BEGUN, ""), (K.CANCELLING, "ann cancelled it"), (K.VISIBILITY, "")),
+    ),
+    "answer that may never have arrived": Story(
+        facts=JobFacts(
+            job=running(visible_until=NOW - 5_000, max_attempts=1, silent_attempts=1), now=NOW, events=[]
+        ),
+        reason=R.WORKER_LOST,
+        says="It waits to be begun again: worker w1 let its visibility run out 5.0 s ago.",
+        entries=((K.BEGUN, ""), (K.VISIBILITY, "its visibility ran out; 1 try left then")),
     ),
     "silent worker": Story(
         facts=JobFacts(job=running(visible_until=NOW - 5_000), now=NOW, events=[start(1, 1)]),
@@ -316,6 +350,30 @@ STORIES = {
         reason=R.CANCELLED,
         says="It was cancelled before it began.",
         entries=((K.FINISHED, "the job is CANCELLED: cancelled"),),
+    ),
+    "cancelled by somebody": Story(
+        facts=JobFacts(
+            job=ended(Outcome.CANCELLED, error="cancelled", attempt=0, cancelled_by="ann", cancelled_at=NOON),
+            now=NOW,
+        ),
+        reason=R.CANCELLED,
+        says=f"It was cancelled before it began, by ann at {NOON_TEXT}.",
+        entries=((K.CANCELLING, "ann cancelled it"), (K.FINISHED, "the job is CANCELLED: cancelled")),
+    ),
+    "cancelled by somebody while it ran": Story(
+        facts=JobFacts(
+            job=ended(Outcome.CANCELLED, error="cancelled", cancelled_by="ann", cancelled_at=NOON + 2_000),
+            now=NOW,
+            events=[start(1, 1), error(1, 3, "cancelled"), end(1, 3, 143)],
+        ),
+        reason=R.CANCELLED,
+        says=f"It was cancelled during attempt 1, by ann at {to_iso(NOON + 2_000)}.",
+        entries=(
+            (K.BEGUN, ""),
+            (K.CANCELLING, "ann cancelled it"),
+            (K.ENDED, "cancelled (exit code 143)"),
+            (K.FINISHED, ""),
+        ),
     ),
     "cancelled while it ran": Story(
         facts=JobFacts(

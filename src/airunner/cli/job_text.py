@@ -27,6 +27,7 @@ def job_fields(job: Job) -> dict[str, str]:
         "job": job.job_id,
         "queue": job.queue,
         "state": f"{job.state.name}{cancelling}",
+        "cancelled": f"{to_iso(life.cancelled_at)} by {life.cancelled_by}" if life.cancelled_by else "",
         "command": command_line(job),
         "attempt": f"{job.attempt} of {life.max_attempts}",
         "created": to_iso(job.created_at),

@@ -31,6 +31,8 @@ def job_to_json(job: Job) -> dict[str, object]:
         "attempt": job.attempt,
         "max_attempts": life.max_attempts,
         "cancel_requested": life.cancel_requested,
+        "cancelled_by": life.cancelled_by,
+        "cancelled_at": to_iso(life.cancelled_at),
         "created_at": to_iso(job.created_at),
         "updated_at": to_iso(life.updated_at),
         "due_at": to_iso(life.due_at),
@@ -105,6 +107,8 @@ def queue_to_json(queue: QueueStats) -> dict[str, object]:
         "scheduled": queue.scheduled,
         "running": queue.running,
         "oldest_scheduled_at": to_iso(queue.oldest_scheduled_at),
+        "paused_by": queue.paused_by,
+        "paused_at": to_iso(queue.paused_at),
     }
 
 

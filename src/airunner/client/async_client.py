@@ -93,14 +93,14 @@ class AsyncClient(WireClient):
 
     async def wait_for_end(self, job_id: str, *, timeout_seconds: float | None = None) -> Job:
         """Return a job once it has ended; DeadlineExceeded when that takes longer than the time-out."""
-        until = None if timeout_seconds is None else self._clock.now() + timeout_seconds * 1000
+        until = None if timeout_seconds is None else self._clock.monotonic() + timeout_seconds * 1000
         wait = limits.MAX_GET_WAIT_SECONDS
         while True:
-            left = math.inf if until is None else max(0, until - self._clock.now()) / 1000
+            left = math.inf if until is None else max(0, until - self._clock.monotonic()) / 1000
             job = await self.get_job(job_id, wait_seconds=wait if left > wait else math.ceil(left))
             if job.state.terminal:
                 return job
-            if until is not None and self._clock.now() >= until:
+            if until is not None and self._clock.monotonic() >= until:
                 raise DeadlineExceeded(f"job {job_id} has not ended within {timeout_seconds} s")
 
     async def run(

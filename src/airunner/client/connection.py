@@ -124,21 +124,21 @@ class ServiceConnection(Generic[C]):
         its answer is only repeated when no server can have acted on it.
         """
         clock = self.clock
-        answer_by = clock.now() + wait_seconds * 1000
+        answer_by = clock.monotonic() + wait_seconds * 1000
         give_up_at = answer_by + int(self._rules.timeout_seconds * 1000)
         begun = False
 
         async def send() -> R:
             nonlocal begun
             if begun and wait_seconds:
-                left = max(0, answer_by - clock.now()) // 1000
+                left = max(0, answer_by - clock.monotonic()) // 1000
                 cast("Any", request).wait_seconds = min(wait_seconds, left)
             begun = True
-            return await self._send(method, request, give_up_at - clock.now(), undo)
+            return await self._send(method, request, give_up_at - clock.monotonic(), undo)
 
         def may_repeat(error: Exception) -> bool:
             unclear = undo is not None and isinstance(error, ConnectionLost)
-            return isinstance(error, _PASSING) and not unclear and clock.now() < give_up_at
+            return isinstance(error, _PASSING) and not unclear and clock.monotonic() < give_up_at
 
         return await retry(
             self._rules.retry,

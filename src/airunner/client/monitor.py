@@ -88,7 +88,7 @@ class Monitor(Generic[C]):
 
     async def _fetch(self) -> AsyncGenerator[list[Event], None]:
         log = _Log(self._request, await self._start())
-        self._away_since = self._connection.clock.now()
+        self._away_since = self._connection.clock.monotonic()
         while True:
             try:
                 async with aclosing(self._messages(log.resume())) as messages:
@@ -133,7 +133,7 @@ class Monitor(Generic[C]):
             # Later, it is our own broken stream that the server still counts.
             raise error
         self._begun = self._begun or isinstance(error, ConnectionLost)
-        now = self._connection.clock.now()
+        now = self._connection.clock.monotonic()
         self._failures += 1
         self._away_since = self._away_since or now
         pause = self._pause(retry_after_seconds(error))
@@ -176,7 +176,8 @@ class _Log:
         """Return the request for what comes after the last batch."""
         position = self._progress.position
         cursor = "" if position == BEGINNING else position.cursor
-        return stream_to_pb(replace(self._request, from_sequence=0, cursor=cursor))
+        since = self._progress.from_timestamp
+        return stream_to_pb(replace(self._request, from_sequence=0, from_timestamp=since, cursor=cursor))
 
     def take(self, message: pb.StreamJobEventBatchesResponse) -> list[Event]:
         """Return the events of a message that are wanted and new; a sign of life has none."""

@@ -176,9 +176,14 @@ def queues_to_pb(page: QueuePage) -> pb.ListQueuesResponse:
     message = pb.ListQueuesResponse(next_cursor=page.next_cursor)
     for stats in page.queues:
         queue = message.queues.add(
-            name=stats.name, paused=stats.paused, scheduled=stats.scheduled, running=stats.running
+            name=stats.name,
+            paused=stats.paused,
+            scheduled=stats.scheduled,
+            running=stats.running,
+            paused_by=stats.paused_by,
         )
         set_instant(queue.oldest_scheduled_at, stats.oldest_scheduled_at)
+        set_instant(queue.paused_at, stats.paused_at)
     return message
 
 
@@ -191,6 +196,8 @@ def queues_from_pb(message: pb.ListQueuesResponse) -> QueuePage:
             scheduled=queue.scheduled,
             running=queue.running,
             oldest_scheduled_at=instant(queue.oldest_scheduled_at, "oldest_scheduled_at"),
+            paused_by=queue.paused_by,
+            paused_at=instant(queue.paused_at, "paused_at"),
         )
         for queue in message.queues
     ]

@@ -6,7 +6,6 @@ the reader can unpack them.
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 from google.protobuf.json_format import MessageToJson
@@ -74,18 +73,32 @@ def decode_event(encoded: EncodedEvent) -> Event:
     return event
 
 
+def encode_events(events: Iterable[Event]) -> list[EncodedEvent]:
+    """Return the events of one publish of ours as stores keep them, checked like those of the wire."""
+    return admit_events(map(event_to_pb, events), 0)
+
+
 def admit_events(messages: Iterable[pb.JobEvent], now: int) -> list[EncodedEvent]:
-    """Check the events of a request, each by itself and their order, and return them as stores keep them."""
-    return admit_order([admit_event(message, now) for message in messages])
+    """Check the events of a publish, each by itself and their order, and return them as stores keep them.
 
-
-def admit_order(admitted: list[EncodedEvent]) -> list[EncodedEvent]:
-    """Refuse events whose sequences do not ascend, or that overlap."""
-    for before, after in itertools.pairwise(admitted):
-        if after.first_sequence <= before.last_sequence:
+    Neither sequences nor timestamps may run backwards. What has no timestamp gets `now`, or that of the event
+    before it if that is later.
+    """
+    admitted: list[EncodedEvent] = []
+    last_sequence = last_at = 0
+    for message in messages:
+        event = admit_event(message, max(now, last_at))
+        if event.first_sequence <= last_sequence:
             raise NonMonotonicSequence(
-                f"non-monotonic sequence: {before.last_sequence} is followed by {after.first_sequence}"
+                f"non-monotonic sequence: {last_sequence} is followed by {event.first_sequence}"
             )
+        if event.first_timestamp < last_at:
+            raise InvalidArgument(f"event {event.first_sequence}: timestamps must not run backwards")
+        # Times that are only simulated bind nobody.
+        simulated = event.event_type is EventType.OUTPUT_BATCH and not message.output_batch.timestamps
+        last_at = event.first_timestamp if simulated else event.last_timestamp
+        last_sequence = event.last_sequence
+        admitted.append(event)
     return admitted
 
 

@@ -155,7 +155,11 @@ def job_from_pb(message: pb.Job) -> Job:
             attempt=message.attempt,
             handed_back=message.handed_back,
             visible_until=instant(message.visible_until, "visible_until"),
+            visibility_seconds=message.visibility_timeout_seconds,
+            silent_attempts=message.silent_attempts,
             cancel_requested=message.cancel_requested,
+            cancelled_by=message.cancelled_by,
+            cancelled_at=instant(message.cancelled_at, "cancelled_at"),
             worker_id=message.worker_id,
             instance_id=message.instance_id,
             last_sequence=message.last_sequence,
@@ -214,7 +218,10 @@ def _encode_shared(job: Job) -> bytes:
         worker_id=life.worker_id,
         instance_id=life.instance_id,
         cancel_requested=life.cancel_requested,
+        cancelled_by=life.cancelled_by,
         handed_back=life.handed_back,
+        visibility_timeout_seconds=life.visibility_seconds,
+        silent_attempts=life.silent_attempts,
         last_sequence=life.last_sequence,
         last_error=life.last_error,
     )
@@ -222,6 +229,7 @@ def _encode_shared(job: Job) -> bytes:
     set_instant(message.updated_at, life.updated_at)
     set_instant(message.visible_until, life.visible_until)
     set_instant(message.due_at, life.due_at)
+    set_instant(message.cancelled_at, life.cancelled_at)
     return message.SerializeToString()
 
 

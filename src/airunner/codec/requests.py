@@ -114,6 +114,7 @@ def dequeue_to_pb(request: DequeueRequest) -> pb.DequeueJobsRequest:
         wait_seconds=request.wait_seconds,
         worker_id=request.worker_id,
         instance_id=request.instance_id,
+        first_lease_seconds=request.first_lease_seconds,
     )
 
 
@@ -127,6 +128,7 @@ def dequeue_from_pb(message: pb.DequeueJobRequest | pb.DequeueJobsRequest) -> De
         wait_seconds=message.wait_seconds if message.HasField("wait_seconds") else None,
         worker_id=message.worker_id,
         instance_id=message.instance_id,
+        first_lease_seconds=message.first_lease_seconds,
     )
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import get_args
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic.fields import FieldInfo
@@ -135,6 +135,7 @@ class StoreSettings(Section):
     max_queued_jobs_per_queue: WholeNumber = Field(default=0, ge=0)
     job_retention_days: WholeNumber = Field(default=7, ge=1, le=MAX_RETENTION_DAYS)
     event_retention_days: WholeNumber = Field(default=30, ge=1, le=MAX_RETENTION_DAYS)
+    secrets_after_end: Literal["keep", "drop"] = "keep"
     listing_shards: WholeNumber = Field(default=8, ge=1, le=MAX_LISTING_SHARDS)
     aws: AwsSettings = AwsSettings()
     sqs: SqsSettings = SqsSettings()

@@ -71,6 +71,9 @@ class QueueStats:
     running: int
     # When the oldest scheduled job was enqueued; 0 when there is none.
     oldest_scheduled_at: int
+    # The principal that paused the queue, and when; empty and 0 when it is not paused.
+    paused_by: str = ""
+    paused_at: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,8 @@ class Batcher:
 
     Output waits for a full batch (events or bytes) or for the interval; PROCESS_END and PROCESS_ERROR take
     along what is before them and go at once; PROCESS_START goes within 100 ms. While the job is watched, the
-    first output after a silence goes at once and the rest every 100 ms. Timestamps never run backwards.
+    first output after a silence goes at once and the rest every 100 ms. Timestamps never run backwards,
+    also when the clock does; what waits then waits no longer than the interval for it.
     """
 
     def __init__(self, config: BatchingConfig) -> None:
@@ -77,6 +78,7 @@ class Batcher:
         self._counted_since: int | None = None
         self._counted_lines = 0
         self._interval_ms = config.flush_interval_seconds * 1000
+        self._longest_ms = max(self._interval_ms, _QUIET_INTERVAL_MS)
         self.watched = False
 
     @property
@@ -101,7 +103,7 @@ class Batcher:
 
     def add_output(self, lines: Sequence[bytes], stream: StreamType, now: int) -> list[Flush]:
         """Take output, one sequence for each line; a line beyond the cap of a batch is split."""
-        now = self._clamp(now)
+        self._stamp(now)
         self._grow_interval(len(lines), now)
         flushes: list[Flush] = []
         cap = self._config.max_batch_bytes - _ITEM_OVERHEAD
@@ -115,11 +117,11 @@ class Batcher:
 
     def add(self, data: EventData, now: int) -> list[Flush]:
         """Take one event that is not output."""
-        now = self._clamp(now)
+        self._stamp(now)
         self._close_batch()
         if isinstance(data, ProcessEnd):
             data = replace(data, event_count=self._next_sequence - 1, output_sha256=self.output_sha256)
-        self._ready.append(Event(sequence=self._next_sequence, timestamp=now, data=data))
+        self._ready.append(Event(sequence=self._next_sequence, timestamp=self._last_time, data=data))
         self._next_sequence = self._ready[-1].last_sequence + 1
         if isinstance(data, ProcessEnd | ProcessError):
             return [self._flush(FlushReason.CRITICAL, now)]
@@ -128,7 +130,8 @@ class Batcher:
 
     def tick(self, now: int) -> list[Flush]:
         """Return what has waited long enough."""
-        if self._due_at is None or now < self._due_at:
+        # Nothing waits longer than the longest interval: a time beyond that is of a clock that was set back.
+        if self._due_at is None or now < self._due_at <= now + self._longest_ms:
             return []
         return [self._flush(FlushReason.TIME, now)]
 
@@ -142,7 +145,7 @@ class Batcher:
             flushes.append(self._flush(FlushReason.BYTES, now))
         self._digest.update(output.output)
         self._outputs.append(output)
-        self._timestamps.append(now)
+        self._timestamps.append(self._last_time)
         self._bytes += size
         self._next_sequence += 1
         if len(self._outputs) >= self._config.max_batch_size:
@@ -171,9 +174,9 @@ class Batcher:
         self._ready.append(Event(sequence=start, timestamp=self._timestamps[0], data=data))
         self._outputs, self._timestamps, self._bytes = [], [], 0
 
-    def _clamp(self, now: int) -> int:
+    def _stamp(self, now: int) -> None:
+        """Set the time of the next events, which is never before that of the last ones."""
         self._last_time = max(self._last_time, now)
-        return self._last_time
 
     def _wait(self, delay_ms: int, now: int) -> None:
         due_at = now + delay_ms
@@ -183,13 +186,13 @@ class Batcher:
         if not self._config.adaptive:
             return self._config.flush_interval_seconds * 1000
         if self.watched:
-            return max(0, self._last_flush + _WATCHED_INTERVAL_MS - now)
+            return max(0, min(self._last_flush - now, 0) + _WATCHED_INTERVAL_MS)
         return self._interval_ms
 
     def _grow_interval(self, lines: int, now: int) -> None:
         """Stretch the interval of an unwatched job once it is known to print little."""
-        if self._counted_since is None:
-            self._counted_since = now
+        if self._counted_since is None or now < self._counted_since:
+            self._counted_since, self._counted_lines = now, 0
         self._counted_lines += lines
         base, elapsed = self._config.flush_interval_seconds * 1000, now - self._counted_since
         if elapsed < base:

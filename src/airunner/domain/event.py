@@ -201,21 +201,27 @@ class StreamProgress:
     def __init__(self, start: Position, from_timestamp: int = 0) -> None:
         self.position = start
         self.last_timestamp = 0
-        """That of the last event that was looked at; events without one are not dated before it."""
-        self._from_timestamp = from_timestamp
+        """That of the last event that was looked at; no later one of its attempt is dated before it."""
+        self.from_timestamp = from_timestamp
+        """From when on events are wanted; 0 once the first of them was found: all that follow are."""
+        self._attempt = start.attempt
 
     def take(self, stored: EncodedEvent, events: Iterable[Event]) -> list[Event]:
         """Return the wanted ones of the single events that `stored` holds, with their cursors.
 
         Wanted is what comes after the position and is not too old. Stored events must come in their order;
-        one that came before has nothing that is wanted.
+        one that came before has nothing that is wanted. Where the clock of a worker was set back between two
+        publishes, events are dated like the last one before.
         """
+        if stored.attempt != self._attempt:
+            self._attempt, self.last_timestamp = stored.attempt, 0
         wanted = []
         for event in events:
             self.last_timestamp = max(self.last_timestamp, event.timestamp)
             position = Position(stored.attempt, event.last_sequence)
-            if position > self.position and event.timestamp >= self._from_timestamp:
-                wanted.append(replace(event, cursor=position.cursor))
+            if position > self.position and self.last_timestamp >= self.from_timestamp:
+                self.from_timestamp = 0
+                wanted.append(replace(event, timestamp=self.last_timestamp, cursor=position.cursor))
         self.position = max(self.position, stored.position)
         return wanted
 

@@ -115,6 +115,25 @@ class JobParams:
         url = masked_url(self.repository_url, SECRET_MASK)
         return replace(self, environment=shown, repository_url=url)
 
+    def without_secrets(self) -> JobParams:
+        """Return a copy without secret values, or these parameters if they hold none."""
+        if not self.may_hold_secrets:
+            return self
+        secret = frozenset(self.secret_names)
+        kept = {name: value for name, value in self.environment.items() if name not in secret}
+        url = masked_url(self.repository_url, SECRET_MASK)
+        if (len(kept), url) == (len(self.environment), self.repository_url):
+            return self
+        return replace(self, environment=kept, repository_url=url)
+
+    @property
+    def missing_secrets(self) -> tuple[str, ...]:
+        """What secret values were removed, by their names."""
+        names = [name for name in self.secret_names if name not in self.environment]
+        if SECRET_MASK in self.repository_url:
+            names.append("the credentials in repository_url")
+        return tuple(names)
+
     def _validate_environment(self) -> None:
         for name, value in self.environment.items():
             if not name or "=" in name or "\0" in name or "\0" in value:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from airunner.domain.errors import AttemptSuperseded, FailedPrecondition, SequenceMismatch
 from airunner.domain.job import JobResult, JobState, Outcome
+from airunner.domain.limits import MAX_VISIBILITY_SECONDS
 from airunner.domain.record import record
 
 if TYPE_CHECKING:
@@ -38,9 +39,11 @@ class Lifecycle:
     attempt: int = 0
     """The number of the current attempt; 0 before the first. Raised by claim alone: none is used twice."""
     handed_back: int = 0
-    """How many attempts cost no try. Raised by a release that says the attempt was never started."""
+    """How many attempts cost no try. Raised by a release that says the attempt was never started, and by the
+    claim that follows a silent attempt, for two of those in a row at most."""
     visible_until: int = 0
-    """When the current attempt lapses; 0 if nobody holds the job. Set by claim, extend, survive_downtime."""
+    """When the current attempt lapses; 0 if nobody holds the job. Set by claim, which may give
+    a shorter first lease than the visibility; by extend and by survive_downtime."""
     visibility_seconds: int = 0
     """The visibility timeout of the current attempt. Set by claim; extend may replace it."""
     cancel_requested: bool = False
@@ -59,18 +62,35 @@ class Lifecycle:
     """The attempt that completed the job, so that a repetition is known as such; 0 if the server ended it."""
     finished_at: int = 0
     """The instant of the end; the retention of the job counts from it. Set with `result`."""
+    silent_attempts: int = 0
+    """How many attempts in a row, the current one included, gave no sign: no beat, no event, no end. Raised
+    by claim, set to 0 by extend, events and release; an unstarted release takes its own attempt out."""
+    cancelled_by: str = ""
+    """The principal that cancelled the job first. Set by cancel, with `cancel_requested`."""
+    cancelled_at: int = 0
+    """The instant of that."""
     watched_until: int = 0
     """Until when somebody streams the job on another server. Set by `note_watched` of a shared store."""
 
     @property
     def tries_left(self) -> int:
-        """How many further attempts may be claimed."""
+        """How many further attempts may be claimed, if the current one counts."""
         return self.max_attempts - (self.attempt - self.handed_back)
+
+    @property
+    def tries_after_lapse(self) -> int:
+        """How many further attempts may be claimed if the current one lapses as it is."""
+        return self.tries_left + self.lapse_is_free
+
+    @property
+    def lapse_is_free(self) -> bool:
+        """Whether a lapse now costs no try: perhaps nobody got the job. That is so twice in a row at most."""
+        return self.state is JobState.RUNNING and 0 < self.silent_attempts <= 2
 
     @property
     def claimable_from(self) -> int | None:
         """The instant from which a dequeue may claim the job; None when it may not at all."""
-        if self.cancel_requested or self.tries_left <= 0:
+        if self.cancel_requested or self.tries_after_lapse <= 0:
             return None
         if self.state is JobState.SCHEDULED:
             return self.due_at
@@ -79,20 +99,29 @@ class Lifecycle:
     @property
     def expires_at(self) -> int | None:
         """The instant from which maintenance ends the job; None when a dequeue or nobody will."""
-        if self.state is JobState.RUNNING and (self.cancel_requested or self.tries_left <= 0):
+        if self.state is JobState.RUNNING and (self.cancel_requested or self.tries_after_lapse <= 0):
             return self.visible_until
         return None
 
 
 def claim(
-    life: Lifecycle, *, now: int, visibility_seconds: int, worker_id: str, instance_id: str
+    life: Lifecycle,
+    *,
+    now: int,
+    visibility_seconds: int,
+    first_lease_seconds: int = 0,
+    worker_id: str,
+    instance_id: str,
 ) -> Lifecycle:
     """Begin the next attempt. The caller has seen that the job is claimable now."""
+    lease_seconds = min(first_lease_seconds or visibility_seconds, visibility_seconds)
     return replace(
         life,
         state=JobState.RUNNING,
         attempt=life.attempt + 1,
-        visible_until=now + visibility_seconds * 1000,
+        handed_back=life.handed_back + life.lapse_is_free,
+        silent_attempts=life.silent_attempts + 1,
+        visible_until=now + lease_seconds * 1000,
         visibility_seconds=visibility_seconds,
         worker_id=worker_id,
         instance_id=instance_id,
@@ -110,13 +139,10 @@ def held(life: Lifecycle, attempt: int) -> Lifecycle:
 
 def extend(life: Lifecycle, attempt: int, *, now: int, visibility_seconds: int) -> Lifecycle:
     """Give the holder more time, counted from now; zero keeps the visibility it has."""
-    seconds = visibility_seconds or held(life, attempt).visibility_seconds
-    return replace(
-        held(life, attempt),
-        visible_until=now + seconds * 1000,
-        visibility_seconds=seconds,
-        updated_at=now,
-    )
+    held(life, attempt)
+    seconds = visibility_seconds or life.visibility_seconds
+    until = now + seconds * 1000
+    return replace(life, visible_until=until, visibility_seconds=seconds, silent_attempts=0, updated_at=now)
 
 
 def append(
@@ -129,7 +155,7 @@ def append(
     """
     fresh = _continuing(held(life, attempt), events)
     if fresh:
-        life = replace(life, last_sequence=fresh[-1].last_sequence, updated_at=now)
+        life = replace(life, last_sequence=fresh[-1].last_sequence, silent_attempts=0, updated_at=now)
     return life, fresh
 
 
@@ -147,6 +173,7 @@ def release(
         life,
         state=JobState.SCHEDULED,
         handed_back=life.handed_back + unstarted,
+        silent_attempts=max(0, life.silent_attempts - 1) if unstarted else 0,
         due_at=now + delay_seconds * 1000,
         visible_until=0,
         worker_id="",
@@ -162,19 +189,14 @@ def release(
     return _end(given_back, outcome, error or "interrupted on its last try", now)
 
 
-def complete(life: Lifecycle, attempt: int, result: JobResult, *, now: int) -> Lifecycle:
-    """End the job with its holder's result.
+def finish(
+    life: Lifecycle, attempt: int, result: JobResult, events: Sequence[EncodedEvent], *, now: int
+) -> tuple[Lifecycle, list[EncodedEvent]]:
+    """End the job with its holder's result and take its last events, both or neither; return these.
 
     Repeating the completion that ended the job changes nothing; another result is refused. With a final
     sequence given, all events up to it must be stored.
     """
-    return finish(life, attempt, result, (), now=now)[0]
-
-
-def finish(
-    life: Lifecycle, attempt: int, result: JobResult, events: Sequence[EncodedEvent], *, now: int
-) -> tuple[Lifecycle, list[EncodedEvent]]:
-    """Take the last events of an attempt and end the job, both or neither; return what is to be stored."""
     if life.completed_by == attempt and life.state.terminal:
         if life.result == result:
             return life, []
@@ -190,17 +212,18 @@ def finish(
         result=result,
         completed_by=attempt,
         visible_until=0,
+        silent_attempts=0,
         finished_at=now,
         updated_at=now,
     )
     return over, fresh
 
 
-def cancel(life: Lifecycle, *, now: int) -> Lifecycle:
+def cancel(life: Lifecycle, *, now: int, by: str = "") -> Lifecycle:
     """End a scheduled job; mark a running one, never to be claimed again; leave a terminal one alone."""
     if life.state.terminal or life.cancel_requested:
         return life
-    marked = replace(life, cancel_requested=True, updated_at=now)
+    marked = replace(life, cancel_requested=True, cancelled_by=by, cancelled_at=now, updated_at=now)
     return _end(marked, Outcome.CANCELLED, "cancelled", now) if life.state is JobState.SCHEDULED else marked
 
 
@@ -216,7 +239,15 @@ def expire(life: Lifecycle, *, now: int) -> Lifecycle:
 
 def survive_downtime(life: Lifecycle, *, now: int) -> Lifecycle:
     """Give a running job its whole visibility again, since its worker could not reach us meanwhile."""
-    return replace(life, visible_until=max(life.visible_until, now + life.visibility_seconds * 1000))
+    whole = now + life.visibility_seconds * 1000
+    return recall(replace(life, visible_until=max(life.visible_until, whole)), now=now)
+
+
+def recall(life: Lifecycle, *, now: int) -> Lifecycle:
+    """Bring back a visibility that no clock that is right can have given: a wrong one was set back since."""
+    if life.state is not JobState.RUNNING or life.visible_until <= now + MAX_VISIBILITY_SECONDS * 1000:
+        return life
+    return replace(life, visible_until=now + life.visibility_seconds * 1000, updated_at=now)
 
 
 def _continuing(life: Lifecycle, events: Sequence[EncodedEvent]) -> list[EncodedEvent]:

@@ -44,6 +44,9 @@ class DequeueRequest:
     wait_seconds: int | None = None
     worker_id: str = ""
     instance_id: str = ""
+    first_lease_seconds: int = 0
+    """How long a job stays with a caller that is not heard of again; zero for the whole visibility, which it
+    never exceeds. The first heartbeat gives the whole visibility."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,8 +53,8 @@ async def retry(
     """Repeat `call` until it answers, and pause between two calls as the policy says, or the error.
 
     The last error is raised when `retry_if` refuses it, when the policy allows no further attempt, or when
-    the pause would not end before the instant `give_up_at`. Before each pause, and only then, `on_failure` is
-    called with the error and the number of failures so far; what it raises ends the retries.
+    the pause would not end before `give_up_at` of the monotonic clock. Before each pause, and only then,
+    `on_failure` is called with the error and the number of failures so far; what it raises ends the retries.
     """
     failures = 0
     while True:
@@ -65,7 +65,7 @@ async def retry(
             if not retry_if(error) or policy.exhausted(failures):
                 raise
             pause = policy.delay(failures, at_least=retry_after_seconds(error))
-            if give_up_at is not None and clock.now() + pause * 1000 >= give_up_at:
+            if give_up_at is not None and clock.monotonic() + pause * 1000 >= give_up_at:
                 raise
             if on_failure:
                 on_failure(error, failures)

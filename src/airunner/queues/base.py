@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
+from airunner.domain.retry import RetryPolicy
+
 if TYPE_CHECKING:
     from airunner.domain.errors import PermanentFailure
 
@@ -139,3 +141,29 @@ class Runner(Protocol[T, R_co]):
 
     def cancel(self, delivery: Delivery[T]) -> None:
         """Cancel the processing of a delivery that is not over; its end is reported as any other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """How much a consumer takes on, and how it stops."""
+
+    concurrency: int | Callable[[], int] = 1
+    """How many deliveries are processed at once; a function is called each time, so it may change."""
+    receivers: int = 1
+    """How many receives may be outstanding at once, while there are free slots for them."""
+    settlers: int = 1
+    """How many reports of finished deliveries may be outstanding at once."""
+    max_receive: int = 100
+    """The maximum of deliveries that one receive asks for."""
+    max_deliveries: int | None = None
+    """The consumer ends by itself after this many."""
+    drain_seconds: float = 30.0
+    """How long processing may go on after `stop` before it is cancelled."""
+    release_seconds: float = 20.0
+    """How long cancelled processing and the last settlements may take before they are given up."""
+    redelivery: RetryPolicy = RetryPolicy(first_seconds=1.0, max_seconds=300.0)
+    """How long a delivery stays invisible after its processing failed, by the number of its attempts."""
+    reconnect: RetryPolicy = RetryPolicy()
+    """How long to wait after a `receive` or an `extend` that failed."""
+    fatal: tuple[type[Exception], ...] = ()
+    """Errors of a receive after which there is no point in going on."""

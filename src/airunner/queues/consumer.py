@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from airunner.domain.background import WakeUp
 from airunner.domain.errors import PermanentFailure, VisibilityLost, error_text, retry_after_seconds
-from airunner.domain.retry import RetryPolicy
-from airunner.queues.base import Delivery, Hold, Runner, Source, TryAgain
+from airunner.queues.base import ConsumerOptions, Delivery, Hold, Runner, Source, TryAgain
 from airunner.queues.settlements import Settlements
 from airunner.telemetry.logs import get_logger
 
@@ -24,32 +22,6 @@ _log = get_logger("airunner.consumer")
 
 _PROVIDER_POLL_MS: Final = 1_000
 _LAST_MOMENT_MS: Final = 2_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions:
-    """How much a consumer takes on, and how it stops."""
-
-    concurrency: int | Callable[[], int] = 1
-    """How many deliveries are processed at once; a function is called each time, so it may change."""
-    receivers: int = 1
-    """How many receives may be outstanding at once, while there are free slots for them."""
-    settlers: int = 1
-    """How many reports of finished deliveries may be outstanding at once."""
-    max_receive: int = 100
-    """The maximum of deliveries that one receive asks for."""
-    max_deliveries: int | None = None
-    """The consumer ends by itself after this many."""
-    drain_seconds: float = 30.0
-    """How long processing may go on after `stop` before it is cancelled."""
-    release_seconds: float = 20.0
-    """How long cancelled processing and the last settlements may take before they are given up."""
-    redelivery: RetryPolicy = RetryPolicy(first_seconds=1.0, max_seconds=300.0)
-    """How long a delivery stays invisible after its processing failed, by the number of its attempts."""
-    reconnect: RetryPolicy = RetryPolicy()
-    """How long to wait after a `receive` or an `extend` that failed."""
-    fatal: tuple[type[Exception], ...] = ()
-    """Errors of a receive after which there is no point in going on."""
 
 
 class Consumer(Generic[T, R]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airunner.domain.batching import unpack
@@ -31,7 +32,8 @@ class EventBuffer:
         for single in unpack(event, not_before=self._last_timestamp):
             self._last_timestamp = max(self._last_timestamp, single.timestamp)
             if single.last_sequence >= self._from_sequence:
-                self._events.append(single)
+                # The clock of a worker may have been set back between two publishes.
+                self._events.append(replace(single, timestamp=self._last_timestamp))
 
     def next(self) -> Event | None:
         """Return the next event, None when all were read."""

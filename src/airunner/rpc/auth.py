@@ -114,7 +114,7 @@ class Authenticator:
         return _is_good(key, secret)
 
     async def _find(self, key_id: str) -> ApiKey | None:
-        now = self._clock.now()
+        now = self._clock.monotonic()
         known = self._known.get(key_id)
         if known and now - known[0] < _TRUSTED_MS:
             return known[1]

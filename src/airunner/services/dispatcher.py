@@ -94,7 +94,7 @@ class Dispatcher:
             lambda: self._store.release_job(release, self._clock.now()),
             retry_if=lambda error: isinstance(error, _PASSING),
             on_failure=lambda error, _: _log_failure(job.job_id, error),
-            give_up_at=job.life.visible_until,
+            give_up_at=self._clock.monotonic() + job.life.visible_until - self._clock.now(),
         )
 
     def _refuse_when_stopping(self) -> None:

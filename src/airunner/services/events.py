@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airunner.codec.events import admit_order, decode_event, encode_event
+from airunner.codec.events import decode_event, encode_events
 from airunner.domain import limits
 from airunner.domain.answers import Published
 from airunner.domain.batching import unpack
@@ -17,7 +17,7 @@ from airunner.services import metrics
 from airunner.services.call_log import log_replayed
 from airunner.services.caller import current_caller
 from airunner.services.notifier import job_bell
-from airunner.stores.records import AttemptKey, EventQuery
+from airunner.stores.records import AttemptKey, EventQuery, cut_to_first
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -67,7 +67,7 @@ class EventService:
 
     async def publish_events(self, task_token: str, events: Sequence[Event]) -> Published:
         """Append events of the attempt that the token holds."""
-        return await self.publish_encoded(task_token, admit_order([encode_event(event) for event in events]))
+        return await self.publish_encoded(task_token, encode_events(events))
 
     async def publish_encoded(self, task_token: str, events: Sequence[EncodedEvent]) -> Published:
         """Append events that are checked and encoded already; the bell rings after the commit."""
@@ -129,6 +129,9 @@ class EventService:
             while not self._stopping:
                 noted = bell.rings
                 page = await self._store.read_events(query)
+                if query.from_timestamp and page.events:
+                    # The place is found: what follows it is wanted, also after a clock that was set back.
+                    page, query = cut_to_first(page), replace(query, from_timestamp=0)
                 for event in page.events:
                     query = replace(query, after=event.position)
                     if event.event_type in wanted:

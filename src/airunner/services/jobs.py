@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airunner import telemetry
-from airunner.codec.events import admit_order, encode_event
+from airunner.codec.events import encode_events
 from airunner.codec.execution import encode_execution, merge_execution
 from airunner.codec.jobs import encode_params
 from airunner.domain import limits
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from airunner.domain.answers import Enqueued, JobPage, QueueStats, WorkerSeen
     from airunner.domain.clock import Clock
-    from airunner.domain.event import EncodedEvent, Event
+    from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job
     from airunner.domain.requests import (
         CompleteRequest,
@@ -161,7 +161,7 @@ class JobService:
 
         def prepare(request: CompleteRequest) -> Completion:
             request.result.validate()
-            return self.prepare_completion(request, _encoded(request.events))
+            return self.prepare_completion(request, encode_events(request.events))
 
         return await self.complete_prepared(prepare_entries(requests, prepare))
 
@@ -182,7 +182,7 @@ class JobService:
 
     async def release_job(self, request: ReleaseRequest) -> JobState:
         """Give a held job back."""
-        return await self.release_encoded(request, _encoded(request.events))
+        return await self.release_encoded(request, encode_events(request.events))
 
     async def release_encoded(self, request: ReleaseRequest, events: Sequence[EncodedEvent]) -> JobState:
         """Give a held job back, with events that are encoded already."""
@@ -244,7 +244,7 @@ class JobService:
         if current_caller.get().queues:
             await self._find(job_id)  # a job never changes its queue
         now = self._clock.now()
-        job = await self._store.cancel_job(job_id, now)
+        job = await self._store.cancel_job(job_id, now, by=current_caller.get().principal)
         if metrics.ended(job.life, now) or not job.state.terminal:
             log_cancelled(job)
         self._notifier.ring(holder_bell(job_id))
@@ -260,6 +260,10 @@ class JobService:
             raise FailedPrecondition("only a job that has ended can be retried")
         if job.abridged:
             raise FailedPrecondition("the parameters of this job cannot be read")
+        if missing := job.params.missing_secrets:
+            raise FailedPrecondition(
+                f"secrets were dropped when the job ended: {', '.join(missing)}; enqueue it anew with them"
+            )
         now = self._clock.now()
         copy = NewJob(
             job_id=mint_job_id(now),
@@ -291,12 +295,13 @@ class JobService:
 
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
-        current_caller.get().check_queue(limits.check_queue(queue))
+        caller = current_caller.get()
+        caller.check_queue(limits.check_queue(queue))
         if paused and self._queue_names.full:
             await self._queue_names.make_room([queue])
         if paused:
             self._queue_names.check(queue)
-        await self._store.set_paused(queue, paused=paused)
+        await self._store.set_paused(queue, paused=paused, by=caller.principal, now=self._clock.now())
         log_paused(queue, paused=paused)
 
     async def page_workers(self, query: OverviewQuery) -> WorkerPage:
@@ -385,8 +390,12 @@ class JobService:
         if wait_seconds is None:
             wait_seconds = limits.DEFAULT_DEQUEUE_WAIT_SECONDS
         limits.check_range(wait_seconds, "wait_seconds", 0, limits.MAX_DEQUEUE_WAIT_SECONDS)
+        lease_seconds = request.first_lease_seconds
         demand = Demand(
             queues=queues,
+            first_lease_seconds=limits.check_range(
+                lease_seconds, "first_lease_seconds", 0, limits.MAX_VISIBILITY_SECONDS
+            ),
             max_jobs=limits.in_range_or_default(request.max_jobs, "max_jobs", 1, 1, limits.MAX_DEQUEUE_JOBS),
             visibility_seconds=limits.in_range_or_default(
                 request.visibility_timeout_seconds,
@@ -438,10 +447,6 @@ def _is_new(new_job: NewJob, outcome: Enqueued | AirunnerError) -> bool:
 
 def _key(token: TaskToken) -> AttemptKey:
     return AttemptKey(token.job_id, token.attempt, token.receipt)
-
-
-def _encoded(events: Sequence[Event]) -> list[EncodedEvent]:
-    return admit_order([encode_event(event) for event in events])
 
 
 def _fingerprint(queue: str, delay: int, max_attempts: int, params: bytes, override: bytes) -> bytes:

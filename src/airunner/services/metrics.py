@@ -22,7 +22,8 @@ def dequeued(jobs: Sequence[Job], lost: int) -> None:
     """Count claims; `lost` of these jobs were held by a worker that never released them."""
     lives = [job.life for job in jobs]
     telemetry.jobs_dequeued.add(len(lives))
-    telemetry.jobs_redelivered.add(sum([life.attempt - life.handed_back > 1 for life in lives]))
+    again = [life.attempt - life.handed_back > 1 or life.silent_attempts > 1 for life in lives]
+    telemetry.jobs_redelivered.add(sum(again))
     _record(telemetry.jobs_queue_wait, [life.updated_at - life.due_at for life in lives if life.attempt == 1])
     if lost:
         telemetry.attempts_lost.add(lost, "redelivered")

@@ -45,10 +45,10 @@ class Periodic:
         at_once: bool = False,
     ) -> None:
         self.name = name
-        self.last_turn_at = clock.now()
-        """When a turn last ended, in whatever way; until then, when the loop was started."""
+        self.last_turn_at = clock.monotonic()
+        """When a turn last ended by the monotonic clock, in whatever way; until then, when it was started."""
         self.last_success_at = self.last_turn_at
-        """When a turn last ended without an error; until then, when the loop was started."""
+        """When a turn last ended without an error, by the same clock; until then, when it was started."""
         self.last_error = ""
         """Why the last turn was not a good one; empty if it was."""
         self._run_once = run_once
@@ -75,7 +75,7 @@ class Periodic:
 
     def start(self) -> None:
         """Begin, in a task of its own. Call it once."""
-        self.last_turn_at = self.last_success_at = self._clock.now()
+        self.last_turn_at = self.last_success_at = self._clock.monotonic()
         self._pause_seconds = self._interval()
         self._stop_gauge = telemetry.loop_last_success_age.follow(
             lambda: self._seconds_since(self.last_success_at), self.name
@@ -117,9 +117,9 @@ class Periodic:
             self._note_failure(error)
         else:
             self.last_error = ""
-            self.last_success_at = self._clock.now()
+            self.last_success_at = self._clock.monotonic()
             self._pause_seconds = self._interval()
-        self.last_turn_at = self._clock.now()
+        self.last_turn_at = self._clock.monotonic()
 
     def _note_failure(self, error: BaseException) -> None:
         self.last_error = error_text(error)
@@ -145,4 +145,4 @@ class Periodic:
         return interval() if callable(interval) else interval
 
     def _seconds_since(self, instant: int) -> float:
-        return (self._clock.now() - instant) / 1000
+        return (self._clock.monotonic() - instant) / 1000

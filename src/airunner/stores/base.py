@@ -142,8 +142,8 @@ class JobStore(KeyStore, Protocol):
     async def release_job(self, release: Release, now: int) -> Lifecycle:
         """Give a job back; its last events are stored in the same step."""
 
-    async def cancel_job(self, job_id: str, now: int) -> Job:
-        """Cancel a job; see `lifecycle.cancel`."""
+    async def cancel_job(self, job_id: str, now: int, *, by: str = "") -> Job:
+        """Cancel a job in the name of a principal; see `lifecycle.cancel`."""
 
     async def get_job(self, job_id: str) -> Job:
         """Return a job, or raise JobNotFound."""
@@ -166,8 +166,8 @@ class JobStore(KeyStore, Protocol):
     async def queue_names(self) -> Collection[str]:
         """Return the names of the queues that were used, or of those that are configured."""
 
-    async def set_paused(self, queue: str, *, paused: bool) -> None:
-        """Stop or allow claims from a queue."""
+    async def set_paused(self, queue: str, *, paused: bool, by: str = "", now: int = 0) -> None:
+        """Stop or allow claims from a queue; who paused it first is shown until somebody resumes it."""
 
     async def read_events(self, query: EventQuery) -> EventPage:
         """Return stored events after a position, the one that contains the next sequence first.

@@ -51,9 +51,13 @@ class MemoryStore:
     shared = None
     changes = None
 
-    def __init__(self, clock: Clock, *, list_bounds: PageBounds | None = None) -> None:
+    def __init__(
+        self, clock: Clock, *, list_bounds: PageBounds | None = None, drop_secrets: bool = False
+    ) -> None:
         self._clock = clock
         self._list_bounds = list_bounds or PageBounds()
+        # Whether a job that ends loses the secret values of its parameters.
+        self._drop_secrets = drop_secrets
         # In the order of their enqueueing, which is also that of their delivery.
         self._jobs: dict[str, Job] = {}
         # The number of each, which rises with every enqueue and is never used again.
@@ -65,8 +69,8 @@ class MemoryStore:
         self._open: dict[str, dict[str, None]] = {}
         # Of each queue, how many of these are scheduled.
         self._scheduled: Counter[str] = Counter()
-        # Of each queue that was ever paused, whether it is now.
-        self._paused: dict[str, bool] = {}
+        # Of each queue that was ever paused, by whom it is now and since when.
+        self._paused: dict[str, tuple[str, int] | None] = {}
         # Of each job, its events by (attempt, first sequence), and when each was stored.
         self._events: dict[str, list[tuple[int, EncodedEvent]]] = {}
         self._room: WaitingRoom[asyncio.Future[Sequence[Job]]] = WaitingRoom()
@@ -146,10 +150,10 @@ class MemoryStore:
         self._serve({job.queue})
         return life
 
-    async def cancel_job(self, job_id: str, now: int) -> Job:
+    async def cancel_job(self, job_id: str, now: int, *, by: str = "") -> Job:
         """Cancel a job."""
         job = self._job(job_id)
-        return self._save(job, lifecycle.cancel(job.life, now=now))
+        return self._save(job, lifecycle.cancel(job.life, now=now, by=by))
 
     async def get_job(self, job_id: str) -> Job:
         """Return a job."""
@@ -187,10 +191,12 @@ class MemoryStore:
         """Return the names of the queues that were used."""
         return {job.queue for job in self._jobs.values()} | self._paused.keys()
 
-    async def set_paused(self, queue: str, *, paused: bool) -> None:
+    async def set_paused(self, queue: str, *, paused: bool, by: str = "", now: int = 0) -> None:
         """Stop or allow claims from a queue."""
-        if paused or queue in self._paused:
-            self._paused[queue] = paused
+        if paused:
+            self._paused[queue] = self._paused.get(queue) or (by, now)
+        elif queue in self._paused:
+            self._paused[queue] = None
         self._serve({queue})
 
     async def read_events(self, query: EventQuery) -> EventPage:
@@ -211,9 +217,10 @@ class MemoryStore:
         """End what nobody may claim any more, and purge what is too old."""
         ended = []
         for job in list(self._jobs.values()):
-            life = lifecycle.expire(job.life, now=now)
+            life = lifecycle.expire(lifecycle.recall(job.life, now=now), now=now)
             if life is not job.life:
                 self._save(job, life)
+            if life.state is not job.state:
                 ended.append(job.job_id)
         return Upkeep(
             ended_jobs=ended,
@@ -247,6 +254,8 @@ class MemoryStore:
             raise JobNotFound from None
 
     def _save(self, job: Job, life: Lifecycle) -> Job:
+        if life.state.terminal and self._drop_secrets:
+            job = replace(job, params=job.params.without_secrets())
         self._jobs[job.job_id] = changed = replace(job, life=life)
         self._scheduled[job.queue] += _is_scheduled(life) - _is_scheduled(job.life)
         if life.state.terminal:
@@ -321,6 +330,7 @@ class MemoryStore:
             job.life,
             now=now,
             visibility_seconds=demand.visibility_seconds,
+            first_lease_seconds=demand.first_lease_seconds,
             worker_id=demand.worker_id,
             instance_id=demand.instance_id,
         )
@@ -353,9 +363,13 @@ class MemoryStore:
     def _stats(self, queue: str) -> QueueStats:
         jobs = [self._jobs[job_id] for job_id in self._open.get(queue, ())]
         scheduled = [job for job in jobs if job.state is JobState.SCHEDULED]
+        paused = self._paused.get(queue)
+        paused_by, paused_at = paused or ("", 0)
         return QueueStats(
             name=queue,
-            paused=self._paused.get(queue, False),
+            paused=paused is not None,
+            paused_by=paused_by,
+            paused_at=paused_at,
             scheduled=len(scheduled),
             running=len(jobs) - len(scheduled),
             oldest_scheduled_at=scheduled[0].created_at if scheduled else 0,

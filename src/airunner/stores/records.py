@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from airunner.domain.lifecycle import Lifecycle
@@ -50,6 +50,8 @@ class Demand:
     queues: tuple[str, ...]
     max_jobs: int
     visibility_seconds: int
+    # How long a claim holds without a beat, where that is shorter; 0 for the whole visibility.
+    first_lease_seconds: int = 0
     worker_id: str = ""
     instance_id: str = ""
     # Whether to wait for jobs when there are none; `withdraw` ends the wait.
@@ -135,6 +137,11 @@ def fill_page(
         if len(taken) == query.limit or size >= query.max_bytes:
             return EventPage(events=taken, state=state, attempt=attempt, full=True)
     return EventPage(events=taken, state=state, attempt=attempt)
+
+
+def cut_to_first(page: EventPage) -> EventPage:
+    """Return a page of the first event alone, as one after which more may follow."""
+    return replace(page, events=page.events[:1], full=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

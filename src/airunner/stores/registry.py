@@ -51,16 +51,21 @@ class StoreKind:
     """Make such a copy the store; the flag says to replace one. Return whether a token key came along."""
 
 
-def _build_memory(_settings: Settings, clock: Clock) -> JobStore:
+def _build_memory(settings: Settings, clock: Clock) -> JobStore:
     from airunner.stores.memory import MemoryStore
 
-    return MemoryStore(clock)
+    return MemoryStore(clock, drop_secrets=_drops_secrets(settings))
 
 
 def _build_sqlite(settings: Settings, clock: Clock) -> JobStore:
     from airunner.stores.sqlite import SqliteStore
 
-    store = SqliteStore(settings.data_dir, clock, max_waiting_writes=settings.limits.max_waiting_writes)
+    store = SqliteStore(
+        settings.data_dir,
+        clock,
+        max_waiting_writes=settings.limits.max_waiting_writes,
+        drop_secrets=_drops_secrets(settings),
+    )
     telemetry.store_commits.follow(lambda: store.commits)
     telemetry.store_commit_time.follow(lambda: store.commit_seconds)
     return store
@@ -104,7 +109,17 @@ def _build_aws_store(settings: Settings, clock: Clock) -> JobStore:
     from airunner.stores.aws.store import AwsStore
 
     kept_ms = settings.store.event_retention_days * _DAY_MS
-    return AwsStore(aws, Layout.of(settings.store), clock, events_kept_ms=kept_ms)
+    return AwsStore(
+        aws,
+        Layout.of(settings.store),
+        clock,
+        events_kept_ms=kept_ms,
+        drop_secrets=_drops_secrets(settings),
+    )
+
+
+def _drops_secrets(settings: Settings) -> bool:
+    return settings.store.secrets_after_end == "drop"
 
 
 def _refuse(text: str) -> Callable[..., NoReturn]:

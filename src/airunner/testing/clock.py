@@ -38,12 +38,17 @@ class ManualClock:
 
     def __init__(self, start: int = 1_700_000_000_000) -> None:
         self._now = start
+        self._stepped = 0
         self._order = itertools.count()
         self._timers: list[tuple[int, int, ManualTimer]] = []
 
     def now(self) -> int:
         """Return the instant, in Unix milliseconds."""
         return self._now
+
+    def monotonic(self) -> int:
+        """Return the milliseconds that have passed, whatever the clock was set to."""
+        return self._now - self._stepped
 
     @property
     def waiting(self) -> int:
@@ -67,6 +72,13 @@ class ManualClock:
             await done
         finally:
             timer.cancel()
+
+    def step(self, seconds: float) -> None:
+        """Set the clock forward or back, as an operator does: nobody waits the longer or shorter for it."""
+        self._now += int(seconds * 1000)
+        self._stepped += int(seconds * 1000)
+        # All by the same, so they stay a heap.
+        self._timers = [(when + int(seconds * 1000), order, timer) for when, order, timer in self._timers]
 
     def advance(self, seconds: float) -> None:
         """Move the clock, firing the timers on the way in their order."""

@@ -126,7 +126,7 @@ class Completer:
 
     def _keep(self, request: CompleteRequest, error: AirunnerError, keep_ms: int) -> CompleteRequest | None:
         """Return the request to be sent again, until it was answered like this for too long."""
-        now = self._clock.now()
+        now = self._clock.monotonic()
         if now - self._odd_since.setdefault(request.task_token, now) < keep_ms:
             return request
         _log.error("complete.given_up", job_id=request.job_id, error=error.text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -41,6 +42,8 @@ _log = get_logger("airunner.worker")
 _EXTEND_AFTER_SECONDS: Final = 1.0
 _TOO_SOON_MS: Final = 500
 _UNHELD_SECONDS: Final = 5.0
+# Jobs whose answer never reached us come back after this, far longer than the first heartbeat takes.
+_FIRST_LEASE_SECONDS: Final = 30
 # A release that is answered so will not be accepted later either.
 _REFUSALS: Final = (NotFound, InvalidArgument, FailedPrecondition, MessageTooLarge)
 
@@ -74,7 +77,7 @@ class JobSource:
         self._completer = Completer(jobs, clock, self._policy)
 
     async def receive(self, max_deliveries: int) -> Sequence[Delivery[Attempt]]:
-        """Dequeue jobs from the first queue that has any."""
+        """Dequeue jobs from the first queue that has any; those on their last try are confirmed first."""
         subscription = self._subscription
         request = DequeueRequest(
             queue=subscription.queues[0],
@@ -84,12 +87,15 @@ class JobSource:
             wait_seconds=subscription.wait_seconds,
             worker_id=subscription.worker_id,
             instance_id=subscription.instance_id,
+            first_lease_seconds=_FIRST_LEASE_SECONDS,
         )
         try:
-            return [_delivery(dequeued) for dequeued in await self._jobs.dequeue_jobs(request)]
+            deliveries = [_delivery(dequeued) for dequeued in await self._jobs.dequeue_jobs(request)]
         except AirunnerError:
             telemetry.receives_failed.add(1)
             raise
+        last_tries = [delivery for delivery in deliveries if delivery.body.job.life.tries_left <= 0]
+        return await self._confirmed(deliveries, last_tries) if last_tries else deliveries
 
     async def extend(self, delivery: Delivery[Attempt]) -> Hold:
         """Heartbeat, until the next one is due or there is news."""
@@ -145,6 +151,22 @@ class JobSource:
         )
         outcome = JobOutcome(result=result, events=attempt.last_events)
         await self._completer.complete([_completion(attempt, outcome)], _visibility_seconds(attempt))
+
+    async def _confirmed(
+        self, deliveries: Sequence[Delivery[Attempt]], last_tries: Sequence[Delivery[Attempt]]
+    ) -> Sequence[Delivery[Attempt]]:
+        """Return what may be begun: a last try only once the server has heard from its worker.
+
+        The lapse of an attempt that was never heard of costs no try. A job with a single one would be begun
+        again by another worker, though it had been begun here.
+        """
+        try:
+            answers = await asyncio.gather(*(self._heartbeat(one.body, 0) for one in last_tries))
+        except asyncio.CancelledError:
+            # Whoever stops receiving releases what it is given nonetheless.
+            return deliveries
+        lost = {one.key for one, held in zip(last_tries, answers, strict=True) if held is None}
+        return [delivery for delivery in deliveries if delivery.key not in lost]
 
     async def _heartbeat(self, attempt: Attempt, wait_seconds: int) -> HeldJob | None:
         """Return the server's answer, however long it takes to reach it; None if the attempt is over."""
@@ -216,8 +238,8 @@ def _heartbeat_seconds(attempt: Attempt) -> float:
 
 def _visibility_seconds(attempt: Attempt) -> float:
     life = attempt.job.life
-    # Both are instants of the server's clock, taken together when the job was claimed.
-    return (life.visible_until - life.updated_at) / 1000
+    # A server that does not say it gives no shorter first lease either. Both instants are of its clock.
+    return life.visibility_seconds or (life.visible_until - life.updated_at) / 1000
 
 
 def _completion(attempt: Attempt, outcome: JobOutcome) -> CompleteRequest:

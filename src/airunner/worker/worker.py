@@ -11,7 +11,8 @@ from airunner import telemetry
 from airunner.domain.errors import InvalidArgument, PermissionDenied, Unauthenticated
 from airunner.handlers.capture import captured
 from airunner.handlers.registry import Registry
-from airunner.queues.consumer import Consumer, ConsumerOptions
+from airunner.queues.base import ConsumerOptions
+from airunner.queues.consumer import Consumer
 from airunner.queues.task_runner import TaskRunner
 from airunner.services.periodic import Periodic
 from airunner.telemetry.logs import get_logger

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from airunner.cli.options import ANY_SERVER, AsJson, ConnectionOptions
 from airunner.cli.printing import moment, print_json, print_table, say
 from airunner.cli.session import with_client
+
+if TYPE_CHECKING:
+    from airunner.domain.answers import QueueStats
 
 queues = App(name="queues", help="List queues, pause and resume them.")
 
@@ -28,7 +31,7 @@ def list_queues(*, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson =
     rows = [
         (
             queue.name,
-            "paused" if queue.paused else "open",
+            _state(queue),
             str(queue.scheduled),
             str(queue.running),
             moment(queue.oldest_scheduled_at),
@@ -36,6 +39,12 @@ def list_queues(*, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson =
         for queue in found
     ]
     print_table(("queue", "state", "scheduled", "running", "oldest scheduled"), rows)
+
+
+def _state(queue: QueueStats) -> str:
+    if not queue.paused:
+        return "open"
+    return f"paused by {queue.paused_by}" if queue.paused_by else "paused"
 
 
 @queues.command

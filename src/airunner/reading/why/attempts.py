@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airunner.domain.event import Event, ProcessEnd, ProcessError, ProcessStart
+from airunner.reading.instants import to_iso
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,6 +67,11 @@ def signal_name(number: int) -> str:
 def counted(number: int, one: str, many: str) -> str:
     """Return a number of things with the right one of the two nouns."""
     return f"{number:,} {one if number == 1 else many}"
+
+
+def by_whom(principal: str, at: int) -> str:
+    """Return who did something and when, to be put after what was done; empty if nobody is known."""
+    return f" by {principal} at {to_iso(at)}" if principal else ""
 
 
 def _summary(job: Job, number: int, events: list[Event]) -> AttemptSummary:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from airunner.domain.job import JobState, Outcome
 from airunner.reading.instants import format_duration, to_iso
-from airunner.reading.why.attempts import counted, last_line, signal_name, summarise_attempts
+from airunner.reading.why.attempts import by_whom, counted, last_line, signal_name, summarise_attempts
 
 if TYPE_CHECKING:
     from airunner.domain.job import Job, JobResult
@@ -58,7 +58,7 @@ def _waits(facts: JobFacts) -> Explanation:
     job, due_at = facts.job, facts.job.life.due_at
     queue = f"queue {job.queue}"
     if facts.paused:
-        return Explanation(JobReason.PAUSED, f"It waits because {queue} is paused.")
+        return Explanation(JobReason.PAUSED, f"It waits because {facts.pause_text}.")
     if due_at > facts.now:
         when = f"until {to_iso(due_at)}, in {format_duration(due_at - facts.now)}"
         if job.attempt == 0:
@@ -87,7 +87,10 @@ def _runs(facts: JobFacts) -> Explanation:
     if silent >= 0:
         return _silent(facts, worker, silent)
     if life.cancel_requested:
-        return Explanation(JobReason.CANCELLING, f"It is being cancelled: {worker} is to stop it.")
+        text = f"It is being cancelled: {worker} is to stop it."
+        if life.cancelled_by:
+            text = f"It was cancelled{by_whom(life.cancelled_by, life.cancelled_at)}: {worker} is to stop it."
+        return Explanation(JobReason.CANCELLING, text)
     attempt = summarise_attempts(job, facts.events)[-1]
     since = f" for {format_duration(facts.now - attempt.start.timestamp)}" if attempt.start else ""
     return Explanation(JobReason.RUNNING, f"It runs: attempt {job.attempt} on {worker}{since}.")
@@ -98,11 +101,11 @@ def _silent(facts: JobFacts, worker: str, silent: int) -> Explanation:
     lost = f"{worker} let its visibility run out {format_duration(silent)} ago"
     if life.cancel_requested:
         return Explanation(JobReason.CANCELLING, f"It is about to be CANCELLED: {lost}.")
-    if life.tries_left <= 0:
+    if life.tries_after_lapse <= 0:
         return Explanation(JobReason.WORKER_LOST, f"It is about to end as LOST: {lost}, and no try is left.")
     if facts.paused:
-        paused = f"queue {facts.job.queue} is paused"
-        return Explanation(JobReason.PAUSED, f"It waits to be begun again because {paused}; {lost}.")
+        because = f"because {facts.pause_text}; {lost}"
+        return Explanation(JobReason.PAUSED, f"It waits to be begun again {because}.")
     return Explanation(JobReason.WORKER_LOST, f"It waits to be begun again: {lost}.")
 
 
@@ -127,7 +130,8 @@ def _ended(facts: JobFacts) -> Explanation:
             )
         case Outcome.CANCELLED:
             when = f"during attempt {job.attempt}" if job.attempt else "before it began"
-            return Explanation(JobReason.CANCELLED, f"It was cancelled {when}.")
+            by = by_whom(job.life.cancelled_by, job.life.cancelled_at)
+            return Explanation(JobReason.CANCELLED, f"It was cancelled {when}{by and ','}{by}.")
         case Outcome.LOST:
             tries = counted(job.life.max_attempts, "try", "tries")
             return Explanation(

@@ -10,6 +10,7 @@ from airunner.domain.event import EventType
 from airunner.domain.job import JobState
 from airunner.domain.limits import MAX_PAGE_SIZE
 from airunner.domain.requests import JobQuery, StreamRequest
+from airunner.reading.why.attempts import by_whom
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +52,13 @@ class JobFacts:
     def paused(self) -> bool:
         """Whether nobody may claim from the job's queue."""
         return self.queue is not None and self.queue.paused
+
+    @property
+    def pause_text(self) -> str:
+        """That the job's queue is paused, and by whom and since when, as far as that is known."""
+        if self.queue is None or not self.queue.paused_by:
+            return f"queue {self.job.queue} is paused"
+        return f"queue {self.job.queue} was paused{by_whom(self.queue.paused_by, self.queue.paused_at)}"
 
 
 async def gather_facts(jobs: JobsApi, events: EventsApi, job_id: str, clock: Clock) -> JobFacts:

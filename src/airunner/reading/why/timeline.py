@@ -59,7 +59,8 @@ def build_timeline(facts: JobFacts) -> list[TimelineEntry]:
     # Not sorted by time: the clock of a worker may differ from that of the server.
     for attempt in attempts:
         entries += _attempt(facts, attempt, attempts)
-    return [*entries, *sorted([*_delay(facts.job), *_now(facts)], key=lambda entry: entry.at)]
+    entries += sorted([*_delay(facts.job), *_now(facts)], key=lambda entry: entry.at)
+    return _with_cancellation(facts.job, entries)
 
 
 def _enqueued(job: Job) -> TimelineEntry:
@@ -116,7 +117,7 @@ def _without_end(
     if last and job.state is JobState.RUNNING:
         yield from _running(facts, attempt)
     elif not attempt.events and _was_handed_back(job, attempts):
-        text = f"attempt {attempt.number} was handed back before it began; it cost no try"
+        text = f"attempt {attempt.number} came back before anything was heard of it; it cost no try"
         yield TimelineEntry(at=0, kind=EntryKind.HANDED_BACK, text=text, attempt=attempt.number)
     elif last and job.state is JobState.SCHEDULED:
         text = f"attempt {attempt.number} was given back without an end"
@@ -175,7 +176,7 @@ def _waiting(facts: JobFacts) -> Iterator[TimelineEntry]:
         text = f"attempt {job.attempt + 1} may begin; {tries} left"
         yield TimelineEntry(at=job.life.due_at, kind=EntryKind.RETRY, text=text)
     if facts.paused:
-        yield TimelineEntry(at=facts.now, kind=EntryKind.PAUSED, text=f"queue {job.queue} is paused")
+        yield TimelineEntry(at=facts.now, kind=EntryKind.PAUSED, text=facts.pause_text)
     if before.waiting or before.running:
         bound = "" if before.exact else "at most "
         runs = f"; running: {', '.join(before.running)}" if before.running else ""
@@ -185,14 +186,24 @@ def _waiting(facts: JobFacts) -> Iterator[TimelineEntry]:
 
 def _held(facts: JobFacts) -> Iterator[TimelineEntry]:
     job, life = facts.job, facts.job.life
-    if life.cancel_requested:
+    if life.cancel_requested and not life.cancelled_by:
         yield TimelineEntry(
             at=facts.now, kind=EntryKind.CANCELLING, text="it is to be cancelled", attempt=job.attempt
         )
     over = life.visible_until <= facts.now
     lapse = "its visibility ran out" if over else "its visibility runs out, unless its worker extends it"
-    text = f"{lapse}; {counted(life.tries_left, 'try', 'tries')} left then"
+    text = f"{lapse}; {counted(life.tries_after_lapse, 'try', 'tries')} left then"
     yield TimelineEntry(at=life.visible_until, kind=EntryKind.VISIBILITY, text=text, attempt=job.attempt)
+
+
+def _with_cancellation(job: Job, entries: list[TimelineEntry]) -> list[TimelineEntry]:
+    """Return the entries with who cancelled the job, before the first that is known to be later."""
+    who, at = job.life.cancelled_by, job.life.cancelled_at
+    if not who:
+        return entries
+    entry = TimelineEntry(at=at, kind=EntryKind.CANCELLING, text=f"{who} cancelled it", attempt=job.attempt)
+    later = next((index for index, other in enumerate(entries) if other.at > at), len(entries))
+    return [*entries[:later], entry, *entries[later:]]
 
 
 def _finished(job: Job) -> TimelineEntry:

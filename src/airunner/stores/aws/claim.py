@@ -104,7 +104,8 @@ class Claimer:
         claims = [self._claim_one(row, message, demand) for row, message in fitting]
         jobs = _claimed(await asyncio.gather(*claims, return_exceptions=True))
         receipts = [job.receipt for job in jobs]
-        self._messages.extend_later(queue, receipts, demand.visibility_seconds + BEYOND_ROW_SECONDS)
+        lease_ms = max((job.life.visible_until - job.life.updated_at for job in jobs), default=0)
+        self._messages.extend_later(queue, receipts, lease_ms // 1000 + BEYOND_ROW_SECONDS)
         left = 0 if beyond else room - sum(self._size(row) for row, _ in fitting)
         return ClaimedJobs(jobs=jobs, room=left)
 
@@ -138,6 +139,7 @@ class Claimer:
             life,
             now=now,
             visibility_seconds=demand.visibility_seconds,
+            first_lease_seconds=demand.first_lease_seconds,
             worker_id=demand.worker_id,
             instance_id=demand.instance_id,
         )

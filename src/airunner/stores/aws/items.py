@@ -28,9 +28,9 @@ LAST_SEQUENCE: Final = _ATTEMPT_STEP - 1
 _MAX_ERROR_CHARACTERS: Final = 1_000
 _NUMBERS: Final = (
     *("max_attempts", "due_at", "updated_at", "attempt", "handed_back", "visible_until"),
-    *("visibility_seconds", "completed_by", "finished_at"),
+    *("visibility_seconds", "completed_by", "finished_at", "silent_attempts", "cancelled_at"),
 )
-_TEXTS: Final = ("worker_id", "instance_id", "last_error")
+_TEXTS: Final = ("worker_id", "instance_id", "last_error", "cancelled_by")
 
 
 def number(value: int) -> Value:
@@ -256,5 +256,8 @@ def _life(item: Item) -> Lifecycle:
         result=decode_result(result) if result else None,
         completed_by=number_at(item, "completed_by"),
         finished_at=number_at(item, "finished_at"),
+        silent_attempts=number_at(item, "silent_attempts"),
+        cancelled_by=text_at(item, "cancelled_by"),
+        cancelled_at=number_at(item, "cancelled_at"),
         watched_until=number_at(item, "watched_until"),
     )

@@ -13,7 +13,7 @@ from airunner.domain.abridging import abridged
 from airunner.domain.answers import JobPage, QueueStats
 from airunner.domain.errors import InvalidArgument, JobNotFound
 from airunner.domain.job import JobState
-from airunner.stores.aws.items import number, text
+from airunner.stores.aws.items import number, number_at, text, text_at
 from airunner.stores.aws.layout import CHECKS_INDEX, LISTING_INDEX, queue_key
 from airunner.stores.aws.unreadable import UnreadableRow
 from airunner.stores.pages import PageBounds, cut_page, keys_wanted
@@ -170,6 +170,8 @@ class Listing:
         return QueueStats(
             name=queue,
             paused=self._rows.is_paused(item),
+            paused_by=text_at(item, "paused_by"),
+            paused_at=number_at(item, "paused_at"),
             scheduled=len(scheduled),
             running=len(jobs) - len(scheduled),
             oldest_scheduled_at=min(scheduled, default=0),

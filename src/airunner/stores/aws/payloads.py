@@ -7,11 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from airunner import telemetry
 from airunner.aws.calls import Refused
-from airunner.codec.jobs import decode_params, decode_result, encode_result
+from airunner.codec.jobs import decode_params, decode_result, encode_params, encode_result
 from airunner.domain.errors import AirunnerError, InvalidArgument, JobNotFound
 from airunner.domain.job import Job
 from airunner.stores.aws.items import blob, blob_at, number, text, text_at
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from airunner.aws.calls import Aws
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from airunner.stores.aws.items import Item, Row, Value
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.unreadable import UnreadableRows
+
+_log = get_logger("airunner.aws")
 
 # A row is written with every publish, and paid for by the kilobyte.
 _IN_ROW_BYTES: Final = 4 * 1024
@@ -34,10 +38,14 @@ class Payloads:
     results only one of just these bytes: what no row names is seen by nobody.
     """
 
-    def __init__(self, aws: Aws, layout: Layout, unreadable: UnreadableRows) -> None:
+    def __init__(
+        self, aws: Aws, layout: Layout, unreadable: UnreadableRows, *, drop_secrets: bool = False
+    ) -> None:
         self._aws = aws
         self._layout = layout
         self._unreadable = unreadable
+        # Whether a job that ends loses the secret values of its parameters.
+        self._drop_secrets = drop_secrets
 
     async def keep_params(self, job_id: str, encoded: bytes) -> tuple[Item, Item | None]:
         """Return the attributes of a row with these parameters, and the item to be put along with it, if any.
@@ -65,6 +73,31 @@ class Payloads:
         item = {"job_id": key, "payload": blob(encoded)}
         await self._aws.dynamodb("PutItem", TableName=self._layout.jobs_table, Item=item)
         return {"result_place": key}
+
+    def changes_at_end(self, row: Row) -> Item:
+        """Return what changes in a row with the end of its job: parameters in it lose their secrets."""
+        inline = blob_at(row.item, "job_params")
+        if not self._drop_secrets or not inline:
+            return {}
+        params = decode_params(inline)
+        stripped = params.without_secrets()
+        return {} if stripped is params else {"job_params": blob(encode_params(stripped))}
+
+    async def drop_secrets(self, row: Row) -> None:
+        """Remove the secrets of an ended job from parameters that are elsewhere; a failure is only told.
+
+        What stays then goes with the job's purge.
+        """
+        if not self._drop_secrets or not row.params_place:
+            return
+        try:
+            params = await self.params_of(row)
+            stripped = params.without_secrets()
+            if stripped is not params:
+                await self._put(row.params_place, encode_params(stripped))
+        except AirunnerError as error:
+            telemetry.aws_follow_ups_failed.add(1)
+            _log.warning("aws.secrets_kept", job_id=row.job_id, error=error.text)
 
     async def params_of(self, row: Row) -> JobParams:
         """Return the parameters of a job, or raise UnreadableRow."""
@@ -117,6 +150,14 @@ class Payloads:
         if not key.startswith(_S3):
             return ""
         return await self._aws.presign(key.removeprefix(_S3), seconds)
+
+    async def _put(self, key: str, encoded: bytes) -> None:
+        """Write a payload over the one at a place."""
+        if key.startswith(_S3):
+            await self._put_object(key.removeprefix(_S3), encoded)
+            return
+        item = {"job_id": text(key), "payload": blob(encoded)}
+        await self._aws.dynamodb("PutItem", TableName=self._layout.jobs_table, Item=item)
 
     async def _put_object(self, key: str, encoded: bytes) -> Value:
         """Write to S3, and return the place."""

@@ -16,6 +16,7 @@ from airunner.aws.paging import Pages
 from airunner.domain import lifecycle
 from airunner.domain.errors import JobNotFound
 from airunner.domain.job import JobState
+from airunner.domain.limits import MAX_VISIBILITY_SECONDS
 from airunner.stores.aws.claim import SKEW_MS
 from airunner.stores.aws.enqueue import SENT_CHECK_MS
 from airunner.stores.aws.items import number, text
@@ -82,6 +83,37 @@ class Reconciler:
             events += sum(await _together([self._purge(row) for row in old]))
             purged += len(old)
         return Upkeep(ended_jobs=ended, purged_jobs=purged, purged_events=events)
+
+    async def recall(self, now: int) -> None:
+        """Bring back visibilities that a wrong clock has given, of this server or of another."""
+
+        def recalled(life: Lifecycle) -> Lifecycle:
+            return lifecycle.recall(life, now=now)
+
+        for queue in self._layout.queues:
+            async for job_id in self._far_ahead(queue, now + MAX_VISIBILITY_SECONDS * 1000 + CHECK_AFTER_MS):
+                with suppress(JobNotFound):
+                    await self._rows.revise(job_id, recalled)
+
+    async def _far_ahead(self, queue: str, since: int) -> AsyncIterator[str]:
+        """Yield the running jobs of a queue that would be looked at only after an instant."""
+        for shard in range(self._layout.listing_shards):
+            key = text(f"open#{queue}#{shard}")
+            running = number(int(JobState.RUNNING))
+            pages = Pages(
+                self._aws.dynamodb,
+                "Query",
+                max_pages=_PAGES,
+                TableName=self._layout.jobs_table,
+                IndexName=CHECKS_INDEX,
+                KeyConditionExpression="check_key = :key AND check_at > :since",
+                FilterExpression="#state = :running",
+                ExpressionAttributeNames={"#state": "state"},
+                ExpressionAttributeValues={":key": key, ":since": number(since), ":running": running},
+            )
+            async for page in pages:
+                for item in page["Items"]:
+                    yield item["job_id"]["S"]
 
     async def _due(self, key: str, until: int) -> AsyncIterator[list[Row]]:
         """Yield the rows of an index key that are to be looked at, some at a time, over all of its shards."""

@@ -164,13 +164,16 @@ class Rows:
         if not life.result or row.life.result:
             return await self.update(row.job_id, changes, nonce)
         kept = await self._payloads.keep_result(row.job_id, life.attempt, life.result)
+        changes |= self._payloads.changes_at_end(row) | kept
         try:
-            written, after = await self.update(row.job_id, changes | kept, nonce, result=life.result)
+            written, after = await self.update(row.job_id, changes, nonce, result=life.result)
         except JobNotFound:
             await self._payloads.forget_result(kept)
             raise
         if not written and not _may_yet_name(after, life.attempt, kept):
             await self._payloads.forget_result(kept)
+        if written:
+            await self._payloads.drop_secrets(after)
         return written, after
 
     async def update(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from airunner import telemetry
+from airunner.aws.calls import ConditionFailed
 from airunner.domain import lifecycle
 from airunner.domain.answers import PayloadLinks
 from airunner.domain.background import BackgroundTasks
-from airunner.domain.clock import SystemClock
+from airunner.domain.clock import StepWatch, SystemClock
 from airunner.domain.errors import AirunnerError, DeadlineExceeded, Unavailable, error_text
 from airunner.stores.aws.change_stream import EventStream
 from airunner.stores.aws.claim import SKEW_MS, Claimer
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from airunner.domain.lifecycle import Lifecycle
     from airunner.domain.requests import JobQuery
     from airunner.stores.abilities import PayloadLinking, SharedState
+    from airunner.stores.aws.items import Item
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.listing import ListingBounds
     from airunner.stores.records import (
@@ -84,13 +86,15 @@ class AwsStore:
         events_kept_ms: int = _EVENTS_KEPT_MS,
         short_poll_seconds: int = 1,
         list_bounds: ListingBounds | None = None,
+        drop_secrets: bool = False,
     ) -> None:
         self._clock = clock
+        self._steps = StepWatch(clock)
         self._layout = layout
         self._aws = aws
         self._background_tasks = BackgroundTasks(_follow_up_failed)
         unreadable = UnreadableRows(clock)
-        self._payloads = Payloads(aws, layout, unreadable)
+        self._payloads = Payloads(aws, layout, unreadable, drop_secrets=drop_secrets)
         self._rows = rows = Rows(aws, layout, self._payloads, unreadable)
         self._log = EventLog(aws, layout, ttl_ms=events_kept_ms, unreadable=unreadable)
         self._messages = Messages(aws, layout, self._background_tasks)
@@ -213,11 +217,11 @@ class AwsStore:
         """Give a job back."""
         return await self._holding.release(release, now)
 
-    async def cancel_job(self, job_id: str, now: int) -> Job:
+    async def cancel_job(self, job_id: str, now: int, *, by: str = "") -> Job:
         """Cancel a job."""
 
         def cancelled(life: Lifecycle) -> Lifecycle:
-            return lifecycle.cancel(life, now=now)
+            return lifecycle.cancel(life, now=now, by=by)
 
         return await self._payloads.job_of(await self._rows.revise(job_id, cancelled))
 
@@ -256,15 +260,23 @@ class AwsStore:
         """Return the names of the queues that are configured."""
         return self._layout.queues.keys()
 
-    async def set_paused(self, queue: str, *, paused: bool) -> None:
+    async def set_paused(self, queue: str, *, paused: bool, by: str = "", now: int = 0) -> None:
         """Stop or allow claims from a queue, on every replica."""
         self._messages.check_queue(queue)
-        await self._aws.dynamodb(
-            "UpdateItem",
-            TableName=self._layout.jobs_table,
-            Key={"job_id": text(queue_key(queue))},
-            **update_expression({"paused": {"BOOL": paused}}),
-        )
+        state: Item = {"paused": {"BOOL": paused}}
+        names = {"paused_by": text(by), "paused_at": number(now)}
+        # A condition that fails says that somebody paused it before.
+        with suppress(ConditionFailed):
+            await self._aws.dynamodb(
+                "UpdateItem",
+                TableName=self._layout.jobs_table,
+                Key={"job_id": text(queue_key(queue))},
+                **(
+                    update_expression(state | names, conditions={"paused_by": None})
+                    if paused
+                    else update_expression(state, removed=names)
+                ),
+            )
         if not paused:
             self._receiver.resume(queue)
 
@@ -275,6 +287,8 @@ class AwsStore:
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """Reconcile and purge, a bounded pass."""
+        if self._steps.look_due():
+            await self._reconciler.recall(now)
         return await self._reconciler.run(retention, now)
 
     async def read_marks(self, job_ids: Sequence[str]) -> Mapping[str, Hashable]:

@@ -53,6 +53,7 @@ def _begin(tx: Transaction, found: Sequence[rows.Row], demand: Demand, now: int)
             life,
             now=now,
             visibility_seconds=demand.visibility_seconds,
+            first_lease_seconds=demand.first_lease_seconds,
             worker_id=demand.worker_id,
             instance_id=demand.instance_id,
         )
@@ -89,6 +90,7 @@ def complete(tx: Transaction, completions: Sequence[Completion], now: int) -> li
         _save_alike(tx, rows.SAVE_ENDS, ends.lives)
     finally:
         tx.connection.results.clear()
+    tx.ended_rows.extend(ends.lives)
     return outcomes
 
 

@@ -120,6 +120,9 @@ MIGRATIONS = (
             last_error TEXT NOT NULL,
             completed_by INTEGER NOT NULL,
             finished_at INTEGER,
+            silent_attempts INTEGER NOT NULL DEFAULT 0,
+            cancelled_by TEXT NOT NULL DEFAULT '',
+            cancelled_at INTEGER NOT NULL DEFAULT 0,
             -- Derived from the columns above: claimable already, claimable from then on, ended then.
             ready INTEGER NOT NULL,
             wake_at INTEGER,
@@ -146,6 +149,8 @@ MIGRATIONS = (
         "CREATE INDEX jobs_waking ON jobs (queue, wake_at) WHERE wake_at IS NOT NULL",
         "CREATE INDEX jobs_expiring ON jobs (expires_at) WHERE expires_at IS NOT NULL",
         "CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL",
+        "ALTER TABLE queues ADD COLUMN paused_by TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE queues ADD COLUMN paused_at INTEGER NOT NULL DEFAULT 0",
         # Jobs whose rows are gone, and whose events follow step by step.
         "CREATE TABLE purged_jobs (id INTEGER PRIMARY KEY)",
     ),

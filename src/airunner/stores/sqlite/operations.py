@@ -14,6 +14,7 @@ from airunner.stores.records import Upkeep
 from airunner.stores.sqlite import rows
 from airunner.stores.sqlite.bulk import begin, insert_events
 from airunner.stores.sqlite.depth import count_scheduled
+from airunner.stores.sqlite.queries import queue_names
 from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
 
 if TYPE_CHECKING:
@@ -55,10 +56,15 @@ def extend(tx: Transaction, key: AttemptKey, visibility_seconds: int, now: int) 
 
 def append(tx: Transaction, key: AttemptKey, events: Sequence[EncodedEvent], now: int) -> Lifecycle:
     """Store the events that continue the attempt."""
-    row_id, _, life = _load(tx, key.job_id)
-    life, fresh = lifecycle.append(life, key.attempt, events, now=now)
+    row_id, queue, before = _load(tx, key.job_id)
+    life, fresh = lifecycle.append(before, key.attempt, events, now=now)
     if fresh:
         insert_events(tx, [rows.event_values(row_id, event, now) for event in fresh])
+    if life.silent_attempts != before.silent_attempts:
+        # The first sign of an attempt decides what its lapse costs, and so when the job wakes or expires.
+        tx.waking_queues.add(queue)
+        return _save(tx, row_id, life)
+    if fresh:
         # Publishing moves no job between queues or states, so the indexes stay untouched.
         tx.connection.execute(
             "UPDATE jobs SET last_sequence = ?, updated_at = ? WHERE id = ?",
@@ -84,7 +90,7 @@ def release(tx: Transaction, release: Release, now: int) -> Lifecycle:
     return _save(tx, row_id, life)
 
 
-def cancel(tx: Transaction, job_id: str, now: int) -> Job:
+def cancel(tx: Transaction, job_id: str, now: int, by: str) -> Job:
     """Cancel a job."""
     row = tx.connection.execute(
         f"SELECT {rows.JOB}, jobs.id FROM jobs WHERE job_id = ?",
@@ -93,33 +99,44 @@ def cancel(tx: Transaction, job_id: str, now: int) -> Job:
     if row is None:
         raise JobNotFound
     before = rows.life_from_row(row)
-    life = lifecycle.cancel(before, now=now)
+    life = lifecycle.cancel(before, now=now, by=by)
     if life is not before:
         _save(tx, row[-1], life)
     return rows.job_from_row(row, life)
 
 
-def set_paused(tx: Transaction, queue: str, paused: bool) -> None:
-    """Stop or allow claims from a queue."""
-    if paused:
-        tx.connection.execute(
-            "INSERT INTO queues (name, paused) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET paused = 1",
-            (queue,),
-        )
-    else:
-        # To resume a queue that nobody has used does not make one.
-        tx.connection.execute("UPDATE queues SET paused = 0 WHERE name = ?", (queue,))
+def pause(tx: Transaction, queue: str, by: str, now: int) -> None:
+    """Stop claims from a queue; who did it first is remembered."""
+    tx.connection.execute(
+        "INSERT INTO queues (name, paused, paused_by, paused_at) VALUES (?, 1, ?, ?) ON CONFLICT (name) "
+        "DO UPDATE SET paused = 1, paused_by = excluded.paused_by, paused_at = excluded.paused_at "
+        "WHERE NOT paused",
+        (queue, by, now),
+    )
+    tx.wake((queue,))
+
+
+def resume(tx: Transaction, queue: str) -> None:
+    """Allow claims from a queue. To resume one that nobody has used does not make one."""
+    tx.connection.execute(
+        "UPDATE queues SET paused = 0, paused_by = '', paused_at = 0 WHERE name = ?", (queue,)
+    )
     tx.wake((queue,))
 
 
 def survive_downtime(tx: Transaction, now: int) -> None:
     """Give every running job its whole visibility again."""
-    running = tx.connection.execute(
-        f"SELECT id, {rows.LIFE} FROM jobs WHERE state = ?",
-        (int(JobState.RUNNING),),
-    ).fetchall()
-    for row_id, *life in running:
-        _save(tx, row_id, lifecycle.survive_downtime(rows.life_from_row(tuple(life)), now=now))
+    for row_id, _, life in _running(tx):
+        _save(tx, row_id, lifecycle.survive_downtime(life, now=now))
+
+
+def recall(tx: Transaction, now: int) -> None:
+    """Bring back visibilities that a wrong clock has given."""
+    for row_id, queue, life in _running(tx):
+        recalled = lifecycle.recall(life, now=now)
+        if recalled is not life:
+            _save(tx, row_id, recalled)
+            tx.wake((queue,))
 
 
 def maintain(tx: Transaction, retention: Retention, now: int) -> Upkeep:
@@ -131,6 +148,22 @@ def maintain(tx: Transaction, retention: Retention, now: int) -> Upkeep:
     purged_events = _purge_orphans(tx) or _purge_events(tx, now - retention.events_ms)
     purged_jobs = 0 if purged_events else _purge_jobs(tx, now - retention.jobs_ms)
     return Upkeep(ended_jobs=ended, purged_jobs=purged_jobs, purged_events=purged_events)
+
+
+def drop_secrets(tx: Transaction) -> None:
+    """Remove the secret values of jobs that have just ended; what cannot be read is left as it is."""
+    for row_id in tx.ended_rows:
+        found = tx.connection.execute(
+            "SELECT jobs.params, large.params FROM jobs LEFT JOIN large_params large ON large.id = jobs.id "
+            "WHERE jobs.id = ? AND finished_at IS NOT NULL",
+            (row_id,),
+        ).fetchone()
+        small, large = found or (None, None)
+        stripped = rows.without_secrets(large if small is None else small)
+        if stripped is not None:
+            table = "large_params" if small is None else "jobs"
+            tx.connection.execute(f"UPDATE {table} SET params = ? WHERE id = ?", (stripped, row_id))
+    tx.ended_rows.clear()
 
 
 def next_wake(connection: sqlite3.Connection, queues: Sequence[str]) -> int | None:
@@ -155,8 +188,23 @@ def _load(tx: Transaction, job_id: str) -> tuple[int, str, Lifecycle]:
     return row[0], row[1], rows.life_from_row(row[2:])
 
 
+def _running(tx: Transaction) -> list[tuple[int, str, Lifecycle]]:
+    # Queue by queue, since the index begins with it.
+    found = [
+        row
+        for queue in queue_names(tx.connection)
+        for row in tx.connection.execute(
+            f"SELECT id, queue, {rows.LIFE} FROM jobs WHERE queue = ? AND state = ?",
+            (queue, int(JobState.RUNNING)),
+        )
+    ]
+    return [(row_id, queue, rows.life_from_row(tuple(life))) for row_id, queue, *life in found]
+
+
 def _save(tx: Transaction, row_id: int, life: Lifecycle) -> Lifecycle:
     tx.connection.execute(rows.SAVE_LIFE, rows.life_values(life, row_id))
+    if life.state.terminal:
+        tx.ended_rows.append(row_id)
     return life
 
 

@@ -99,13 +99,15 @@ def queue_names(connection: sqlite3.Connection) -> set[str]:
 def list_queues(connection: sqlite3.Connection, after: str, limit: int) -> list[QueueStats]:
     """Return queues that were used, by name: the first so many whose names come after another."""
     bounds = {"after": after, "limit": limit}
-    paused = dict(
-        connection.execute(
-            "SELECT name, paused FROM queues WHERE name > :after ORDER BY name LIMIT :limit", bounds
-        ).fetchall()
+    asked = connection.execute(
+        """
+        SELECT name, paused, paused_by, paused_at FROM queues WHERE name > :after ORDER BY name LIMIT :limit
+        """,
+        bounds,
     )
-    names = {name for (name,) in connection.execute(_USED_QUEUES, bounds)} | paused.keys()
-    return [_stats(connection, name, paused=bool(paused.get(name))) for name in sorted(names)[:limit]]
+    known = {row[0]: row for row in asked}
+    names = {name for (name,) in connection.execute(_USED_QUEUES, bounds)} | known.keys()
+    return [_stats(connection, *known.get(name, (name, 0, "", 0))) for name in sorted(names)[:limit]]
 
 
 def read_events(connection: sqlite3.Connection, query: EventQuery) -> EventPage:
@@ -169,7 +171,9 @@ def _conditions(query: JobQuery, queue: str) -> tuple[str, list[object]]:
     return " AND ".join(text for text, _ in wanted) or "1", [value for _, value in wanted]
 
 
-def _stats(connection: sqlite3.Connection, queue: str, *, paused: bool) -> QueueStats:
+def _stats(
+    connection: sqlite3.Connection, queue: str, paused: int, paused_by: str, paused_at: int
+) -> QueueStats:
     def count(state: JobState) -> int:
         number: int = connection.execute(
             "SELECT count(*) FROM jobs WHERE queue = ? AND state = ?", (queue, int(state))
@@ -182,7 +186,9 @@ def _stats(connection: sqlite3.Connection, queue: str, *, paused: bool) -> Queue
     ).fetchone()
     return QueueStats(
         name=queue,
-        paused=paused,
+        paused=bool(paused),
+        paused_by=paused_by,
+        paused_at=paused_at,
         scheduled=count(JobState.SCHEDULED),
         running=count(JobState.RUNNING),
         oldest_scheduled_at=oldest[0] if oldest else 0,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airunner.codec.execution import decode_execution, encode_execution
-from airunner.codec.jobs import decode_params, decode_result, encode_result
+from airunner.codec.jobs import decode_params, decode_result, encode_params, encode_result
 from airunner.domain.event import EncodedEvent, EventType
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome
@@ -24,7 +24,8 @@ Row: TypeAlias = tuple[Any, ...]
 # In the order of the fields of a Lifecycle.
 LIFE = (
     "max_attempts, due_at, updated_at, state, attempt, handed_back, visible_until, visibility_seconds, "
-    "cancel_requested, worker_id, instance_id, last_sequence, last_error, result, completed_by, finished_at"
+    "cancel_requested, worker_id, instance_id, last_sequence, last_error, result, completed_by, finished_at, "
+    "silent_attempts, cancelled_by, cancelled_at"
 )
 _LIFE_WIDTH = LIFE.count(",") + 1
 _PARAMS = _LIFE_WIDTH + 7
@@ -45,14 +46,14 @@ INSERT_JOB = (
 SAVE_LIFE = (
     "UPDATE jobs SET state = ?, attempt = ?, handed_back = ?, due_at = ?, updated_at = ?, visible_until = ?, "
     "visibility_seconds = ?, cancel_requested = ?, worker_id = ?, instance_id = ?, last_sequence = ?, "
-    "last_error = ?, completed_by = ?, finished_at = ?, result = ?, ready = ?, wake_at = ?, expires_at = ? "
-    "WHERE id = ?"
+    "last_error = ?, completed_by = ?, finished_at = ?, result = ?, silent_attempts = ?, "
+    "cancelled_by = ?, cancelled_at = ?, ready = ?, wake_at = ?, expires_at = ? WHERE id = ?"
 )
 # What a claim and a completion change, but for the result: mostly the same for all jobs of one call.
 _SAVE_STEP = (
-    "UPDATE jobs SET state = ?, attempt = ?, updated_at = ?, visible_until = ?, visibility_seconds = ?, "
-    "worker_id = ?, instance_id = ?, last_sequence = ?, completed_by = ?, finished_at = ?, "
-    "ready = ?, wake_at = ?, expires_at = ?"
+    "UPDATE jobs SET state = ?, attempt = ?, handed_back = ?, silent_attempts = ?, updated_at = ?, "
+    "visible_until = ?, visibility_seconds = ?, worker_id = ?, instance_id = ?, last_sequence = ?, "
+    "completed_by = ?, finished_at = ?, ready = ?, wake_at = ?, expires_at = ?"
 )
 SAVE_CLAIMS = f"{_SAVE_STEP} WHERE id IN"
 SAVE_ENDS = f"{_SAVE_STEP}, result = result_of(id) WHERE id IN"
@@ -122,6 +123,9 @@ def life_values(life: Lifecycle, row_id: int) -> Row:
         life.completed_by,
         life.finished_at or None,
         encode_result(life.result) if life.result else None,
+        life.silent_attempts,
+        life.cancelled_by,
+        life.cancelled_at,
         *_derived(life),
         row_id,
     )
@@ -132,6 +136,8 @@ def step_values(life: Lifecycle) -> Row:
     return (
         int(life.state),
         life.attempt,
+        life.handed_back,
+        life.silent_attempts,
         life.updated_at,
         life.visible_until,
         life.visibility_seconds,
@@ -177,6 +183,9 @@ def life_from_row(row: Row) -> Lifecycle:
         None if result is None else _result(result),
         row[14],
         row[15] or 0,
+        row[16],
+        row[17],
+        row[18],
     )
 
 
@@ -227,6 +236,16 @@ def is_readable(row: Row) -> bool:
     except Exception:  # noqa: BLE001  whatever is wrong with the bytes
         return False
     return True
+
+
+def without_secrets(encoded: bytes | None) -> bytes | None:
+    """Return encoded parameters without their secret values; None if there is nothing to remove."""
+    try:
+        params = decode_params(encoded or b"")
+        stripped = params.without_secrets()
+    except Exception:  # noqa: BLE001  whatever is wrong with the bytes
+        return None
+    return None if stripped is params else encode_params(stripped)
 
 
 def event_values(row_id: int, event: EncodedEvent, now: int) -> Row:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
 from airunner import telemetry
+from airunner.domain.clock import StepWatch
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, Overloaded, Unavailable
 from airunner.stores.base import READ_SECONDS, Capabilities
 from airunner.stores.pages import PageBounds
@@ -64,7 +65,8 @@ _log = get_logger("airunner.store")
 class SqliteStore:
     """Implements JobStore on one SQLite file, which one server process owns.
 
-    `owner=False` opens the file beside a running server, for tools: no lock, no change to running jobs.
+    `owner=False` opens the file beside a running server, for tools: no lock, no change to running jobs. With
+    `drop_secrets` a job that ends loses the secret values of its parameters, in the same commit.
     """
 
     capabilities = Capabilities(strict_fifo=True, redelivery_slack_seconds=0, durable=True)
@@ -81,10 +83,13 @@ class SqliteStore:
         owner: bool = True,
         max_waiting_writes: int = 10_000,
         list_bounds: PageBounds | None = None,
+        drop_secrets: bool = False,
     ) -> None:
         self._directory = directory
         self._list_bounds = list_bounds or PageBounds()
+        self._drop_secrets = drop_secrets
         self._clock = clock
+        self._steps = StepWatch(clock)
         self._owner = owner
         self._max_waiting_writes = max_waiting_writes
         self._refusals = RefusalLog(telemetry.calls_refused, "writes.refused", clock)
@@ -189,16 +194,16 @@ class SqliteStore:
         self, completions: Sequence[Completion], now: int
     ) -> Sequence[Lifecycle | AirunnerError]:
         """End jobs, each with its own outcome."""
-        return await self._write(lambda tx: bulk.complete(tx, completions, now))
+        return await self._end(lambda tx: bulk.complete(tx, completions, now))
 
     async def release_job(self, release: Release, now: int) -> Lifecycle:
         """Give a job back."""
-        return await self._write(lambda tx: operations.release(tx, release, now))
+        return await self._end(lambda tx: operations.release(tx, release, now))
 
-    async def cancel_job(self, job_id: str, now: int) -> Job:
+    async def cancel_job(self, job_id: str, now: int, *, by: str = "") -> Job:
         """Cancel a job."""
         self._refuse_when_full()
-        return await self._write(lambda tx: operations.cancel(tx, job_id, now))
+        return await self._end(lambda tx: operations.cancel(tx, job_id, now, by))
 
     async def get_job(self, job_id: str) -> Job:
         """Return a job."""
@@ -222,10 +227,13 @@ class SqliteStore:
         """Return the names of the queues that were used."""
         return await self._read(queries.queue_names)
 
-    async def set_paused(self, queue: str, *, paused: bool) -> None:
+    async def set_paused(self, queue: str, *, paused: bool, by: str = "", now: int = 0) -> None:
         """Stop or allow claims from a queue."""
         self._refuse_when_full()
-        await self._write(lambda tx: operations.set_paused(tx, queue, paused))
+        if paused:
+            await self._write(lambda tx: operations.pause(tx, queue, by, now))
+        else:
+            await self._write(lambda tx: operations.resume(tx, queue))
 
     async def read_events(self, query: EventQuery) -> EventPage:
         """Return stored events after a position."""
@@ -233,7 +241,9 @@ class SqliteStore:
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """End what nobody may claim any more, and purge what is too old; a bounded part of it."""
-        return await self._write(lambda tx: operations.maintain(tx, retention, now))
+        if self._steps.look_due():
+            await self._write(lambda tx: operations.recall(tx, now))
+        return await self._end(lambda tx: operations.maintain(tx, retention, now))
 
     async def add_key(self, key: ApiKey) -> None:
         """Keep a new key."""
@@ -272,6 +282,16 @@ class SqliteStore:
     def _let_go(self) -> None:
         if self._lock:
             self._lock.close()
+
+    async def _end(self, operation: Callable[[Transaction], T]) -> T:
+        """Write what may end jobs, and what follows from that."""
+
+        def ended(tx: Transaction) -> T:
+            answer = operation(tx)
+            operations.drop_secrets(tx)
+            return answer
+
+        return await self._write(ended if self._drop_secrets else operation)
 
     async def _write(self, operation: Callable[[Transaction], T]) -> T:
         # A write that was submitted happens; a caller that is cancelled only does not hear of it.

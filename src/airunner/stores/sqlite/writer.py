@@ -54,6 +54,8 @@ class Transaction:
     parked: dict[Demand, asyncio.Future[Any]] = field(default_factory=dict)
     withdrawn: frozenset[Demand] = frozenset()
     served: set[Demand] = field(default_factory=set)
+    # The rows of jobs that came to their end; of an operation that was undone they may be here still.
+    ended_rows: list[int] = field(default_factory=list)
 
     def wake(self, queues: Iterable[str]) -> None:
         """Have waiting demands for these queues tried again, and their next time looked up."""

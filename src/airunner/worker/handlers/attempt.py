@@ -57,7 +57,7 @@ class HandlerAttempt:
             await call.output.close()
         finally:
             call.output.silence()
-        duration_ms = self._clock.now() - started_at
+        duration_ms = max(0, self._clock.now() - started_at)
         process_end = ProcessEnd(pid=os.getpid(), exit_code=end.exit_code, run_duration_ms=duration_ms)
         return await self._report.conclude(end, process_end, started_at)
 

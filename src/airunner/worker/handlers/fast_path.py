@@ -158,6 +158,7 @@ class HandlerFastPath:
     def _outcome(self, summary: _Summary, now: int) -> JobOutcome:
         """Return the outcome of an attempt without output."""
         started_at, worker_id, output_json = summary
+        now = max(now, started_at)  # the clock may have been set back meanwhile
         start = ProcessStart(pid=self._pid, started_at=started_at, worker_id=worker_id)
         end = ProcessEnd(
             pid=self._pid,

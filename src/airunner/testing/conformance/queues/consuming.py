@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from airunner.domain.errors import PermanentFailure
 from airunner.domain.retry import RetryPolicy
-from airunner.queues.consumer import Consumer, ConsumerOptions
+from airunner.queues.base import ConsumerOptions
+from airunner.queues.consumer import Consumer
 from airunner.queues.messages import MessageSource, UnhandledMessage
 from airunner.queues.task_runner import TaskRunner
 from airunner.testing.conditions import until

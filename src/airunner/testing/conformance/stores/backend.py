@@ -86,6 +86,7 @@ class Api:
         visibility_seconds: int = 60,
         worker_id: str = "",
         more_queues: Sequence[str] = (),
+        first_lease_seconds: int = 0,
     ) -> Sequence[DequeuedJob]:
         """Claim jobs; unless told to, without waiting."""
         return await self.jobs.dequeue_jobs(
@@ -96,6 +97,7 @@ class Api:
                 wait_seconds=wait_seconds,
                 visibility_timeout_seconds=visibility_seconds,
                 worker_id=worker_id,
+                first_lease_seconds=first_lease_seconds,
             )
         )
 

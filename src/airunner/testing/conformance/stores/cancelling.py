@@ -36,6 +36,20 @@ class CancelConformance:
         await api.release(held, delay_seconds=10)
         assert (await api.jobs.cancel_job(held.job.job_id)).state is JobState.CANCELLED
 
+    async def test_a_job_shows_who_cancelled_it_first_and_when(self, api: Api) -> None:
+        held = await api.new_claim()
+        noon = api.clock.now()
+        await api.services.store.cancel_job(held.job.job_id, noon, by="ann")
+        await api.advance(1)
+        await api.jobs.cancel_job(held.job.job_id)
+        for step in (api.beat(held), api.complete(held, make_failure(outcome=Outcome.CANCELLED))):
+            life = (await api.job(held)).life
+            assert (life.cancelled_by, life.cancelled_at) == ("ann", noon)
+            await step
+        assert (await api.job(held)).life.cancelled_by == "ann"
+        queued = await api.jobs.cancel_job(await api.enqueue())
+        assert (queued.life.cancelled_by, queued.life.cancelled_at) == ("anonymous", api.clock.now())
+
     async def test_a_running_job_is_marked_and_its_holder_is_told(self, api: Api) -> None:
         held = await api.new_claim()
         job = await api.jobs.cancel_job(held.job.job_id)

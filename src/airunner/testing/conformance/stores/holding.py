@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from airunner.domain.answers import DequeuedJob
     from airunner.testing.conformance.stores.backend import Api
 
+YEAR = 365 * 24 * 3600
+
 
 async def publish(api: Api, held: DequeuedJob) -> object:
     return await api.publish(held, make_line(1))
@@ -84,10 +86,11 @@ class VisibilityConformance:
         assert await api.dequeue() == []
 
     async def test_a_job_whose_last_try_lapsed_is_lost(self, api: Api) -> None:
-        await api.new_claim(make_request(max_attempts=2), visibility_seconds=10)
+        await api.beat(await api.new_claim(make_request(max_attempts=2), visibility_seconds=10))
         await api.lapse(10)
         held = await api.claim(visibility_seconds=10)
         assert held.job.attempt == 2
+        await api.publish(held, make_line(1))
         await api.lapse(10)
         job = await api.job(held)
         assert job.state is JobState.FAILED
@@ -105,9 +108,21 @@ class VisibilityConformance:
 
     async def test_a_lost_job_is_refused_to_its_last_holder(self, api: Api) -> None:
         held = await api.new_claim(make_request(max_attempts=1), visibility_seconds=10)
+        await api.beat(held)
         await api.lapse(10)
         with pytest.raises(NotFound):
             await api.complete(held)
+
+    async def test_a_visibility_that_a_wrong_clock_gave_is_brought_back(self, api: Api) -> None:
+        await api.enqueue()
+        api.clock.step(5 * YEAR)
+        held = await api.claim(visibility_seconds=10)
+        api.clock.step(-5 * YEAR)
+        await api.advance(0)
+        assert (await api.job(held)).life.visible_until == api.clock.now() + 10_000
+        assert await api.dequeue() == []
+        await api.lapse(10)
+        assert (await api.claim()).job.attempt == 2
 
     @pytest.mark.parametrize("seconds", [-1, 43_201])
     async def test_a_visibility_out_of_range_is_refused(self, api: Api, seconds: int) -> None:
@@ -115,6 +130,62 @@ class VisibilityConformance:
         with pytest.raises(InvalidArgument):
             await api.beat(held, seconds)
         assert (await api.beat(held, 43_200)).visible_until == api.clock.now() + 43_200_000
+
+
+class FirstLeaseConformance:
+    async def test_a_claim_lapses_with_its_first_lease_unless_its_holder_beats(self, api: Api) -> None:
+        await api.enqueue_many(2)
+        silent, alive = await api.dequeue(max_jobs=2, visibility_seconds=300, first_lease_seconds=20)
+        assert silent.job.life.visible_until == api.clock.now() + 20_000
+        assert (await api.beat(alive)).visible_until == api.clock.now() + 300_000
+        await api.advance(19.999)
+        assert await api.dequeue() == []
+        await api.lapse(0.001)
+        again = await api.claim()
+        assert (again.job.job_id, again.job.attempt) == (silent.job.job_id, 2)
+        assert (again.job.life.visibility_seconds, again.job.life.tries_left) == (60, 2)
+        assert await api.dequeue() == []
+
+    async def test_a_first_lease_is_never_longer_than_the_visibility(self, api: Api) -> None:
+        await api.enqueue()
+        (held,) = await api.dequeue(visibility_seconds=10, first_lease_seconds=30)
+        assert held.job.life.visible_until == api.clock.now() + 10_000
+
+    @pytest.mark.parametrize("seconds", [-1, 43_201])
+    async def test_a_first_lease_out_of_range_is_refused(self, api: Api, seconds: int) -> None:
+        await api.enqueue()
+        with pytest.raises(InvalidArgument):
+            await api.dequeue(first_lease_seconds=seconds)
+        assert len(await api.dequeue(first_lease_seconds=43_200)) == 1
+
+    async def test_a_lapse_without_a_sign_costs_no_try_twice_in_a_row(self, api: Api) -> None:
+        held = await api.new_claim(make_request(max_attempts=1), visibility_seconds=10)
+        for attempt in (2, 3):
+            await api.lapse(10)
+            held = await api.claim(visibility_seconds=10)
+            assert (held.job.attempt, held.job.life.handed_back) == (attempt, attempt - 1)
+        await api.lapse(10)
+        job = await api.job(held)
+        assert job.result is not None
+        assert (job.state, job.result.outcome) == (JobState.FAILED, Outcome.LOST)
+        assert await api.dequeue() == []
+
+    @pytest.mark.parametrize("sign", [beat, publish])
+    async def test_a_lapse_after_a_sign_costs_a_try_and_others_are_free_again(
+        self, api: Api, sign: Callable[[Api, DequeuedJob], Awaitable[object]]
+    ) -> None:
+        held = await api.new_claim(make_request(max_attempts=2), visibility_seconds=10)
+        for attempt in (2, 3, 4, 5):
+            await api.lapse(10)
+            held = await api.claim(visibility_seconds=10)
+            assert held.job.attempt == attempt
+            if attempt == 3:
+                await sign(api, held)
+        # Attempt 3 gave a sign; 1 and 2 before it and 4 after it did not.
+        assert (held.job.life.handed_back, held.job.life.tries_left) == (3, 0)
+        await sign(api, held)
+        await api.lapse(10)
+        assert (await api.job(held)).state is JobState.FAILED
 
 
 class FencingConformance:

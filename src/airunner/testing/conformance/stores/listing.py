@@ -242,11 +242,20 @@ class OverviewConformance:
         await api.enqueue_many(3, queue="one")
         await api.claim("two")
         await api.jobs.set_paused("three", paused=True)
+        paused_at = api.clock.now()
         assert list(await api.jobs.list_queues()) == [
             QueueStats(
                 name="one", paused=False, scheduled=3, running=0, oldest_scheduled_at=created_at + 5_000
             ),
-            QueueStats(name="three", paused=True, scheduled=0, running=0, oldest_scheduled_at=0),
+            QueueStats(
+                name="three",
+                paused=True,
+                scheduled=0,
+                running=0,
+                oldest_scheduled_at=0,
+                paused_by="anonymous",
+                paused_at=paused_at,
+            ),
             QueueStats(name="two", paused=False, scheduled=1, running=1, oldest_scheduled_at=created_at),
         ]
 
@@ -281,6 +290,21 @@ class OverviewConformance:
             await api.jobs.page_queues(query)
         with pytest.raises(InvalidArgument):
             await api.jobs.page_workers(query)
+
+    async def test_a_queue_shows_who_paused_it_first_until_it_is_resumed(self, api: Api) -> None:
+        store, noon = api.services.store, api.clock.now()
+
+        async def shown() -> tuple[bool, str, int]:
+            (queue,) = await api.jobs.list_queues()
+            return queue.paused, queue.paused_by, queue.paused_at
+
+        await store.set_paused("builds", paused=True, by="ann", now=noon)
+        await store.set_paused("builds", paused=True, by="bob", now=noon + 1_000)
+        assert await shown() == (True, "ann", noon)
+        await store.set_paused("builds", paused=False, by="bob", now=noon + 2_000)
+        assert await shown() == (False, "", 0)
+        await store.set_paused("builds", paused=True, by="bob", now=noon + 3_000)
+        assert await shown() == (True, "bob", noon + 3_000)
 
     async def test_a_queue_name_must_be_one(self, api: Api) -> None:
         for wrong in ("", "a b"):

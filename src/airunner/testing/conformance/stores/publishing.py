@@ -10,7 +10,15 @@ import pytest
 from airunner.domain.errors import InvalidArgument, NotFound, SequenceMismatch
 from airunner.domain.event import Event, Gap, Output, OutputBatch, Progress, StreamType
 from airunner.domain.requests import StreamRequest
-from airunner.testing.factories import NOON, make_batch, make_end, make_error, make_line, make_start
+from airunner.testing.factories import (
+    NOON,
+    make_batch,
+    make_end,
+    make_error,
+    make_line,
+    make_start,
+    make_success,
+)
 
 if TYPE_CHECKING:
     from airunner.testing.conformance.stores.backend import Api
@@ -24,6 +32,19 @@ def bad_batch(**changes: Any) -> Event:
 
 
 class PublishConformance:
+    async def test_times_that_run_backwards_within_one_publish_are_refused(self, api: Api) -> None:
+        held = await api.new_claim()
+        backwards = (make_line(1, at=NOON), make_line(2, at=NOON - 1))
+        for call in (api.publish, api.release):
+            with pytest.raises(InvalidArgument):
+                await call(held, *backwards)
+        with pytest.raises(InvalidArgument):
+            await api.complete(held, make_success(), *backwards)
+        assert await api.stored(held.job.job_id) == []
+        await api.publish(held, backwards[0])
+        await api.publish(held, backwards[1])
+        assert await api.stored(held.job.job_id) == [(1, 1), (1, 2)]
+
     async def test_events_are_appended_and_the_next_sequence_is_told(self, api: Api) -> None:
         held = await api.new_claim()
         assert (await api.publish(held, make_start(1))).next_sequence == 2

@@ -134,6 +134,19 @@ class ReplayConformance:
             request = StreamRequest(job_id=held.job.job_id, from_timestamp=at, follow=False)
             assert sequences(await api.read(request)) == list(range(expected, 7))
 
+    async def test_a_clock_that_was_set_back_between_publishes_hides_and_reorders_nothing(
+        self, api: Api
+    ) -> None:
+        held = await api.new_claim()
+        for first, at in ((1, NOON), (3, NOON + 20), (5, NOON - 3_600_000), (7, NOON + 30)):
+            await api.publish(held, make_batch(first, first + 1, at=at))
+        events = await api.read(StreamRequest(job_id=held.job.job_id, follow=False))
+        shown = [NOON, NOON, NOON + 20, NOON + 20, NOON + 20, NOON + 20, NOON + 30, NOON + 30]
+        assert [event.timestamp for event in events] == shown
+        for at, expected in ((NOON + 1, 3), (NOON + 20, 3), (NOON + 21, 7)):
+            request = StreamRequest(job_id=held.job.job_id, from_timestamp=at, follow=False)
+            assert sequences(await api.read(request)) == list(range(expected, 9))
+
     async def test_all_given_conditions_must_hold(self, api: Api) -> None:
         held = await api.new_claim()
         await api.publish(held, make_start(1), make_batch(2, 4, at=NOON + 5), make_error(5, at=NOON + 9))

@@ -143,6 +143,7 @@ class WaitingGetConformance:
             pytest.skip("this store notices a lapse later than any call waits")
         queued = await api.enqueue(queue="other")
         held = await api.new_claim(make_request(max_attempts=1), visibility_seconds=10)
+        await api.beat(held)
         calls = [
             await api.started(api.jobs.get_job(job_id, wait_seconds=60))
             for job_id in (queued, held.job.job_id)

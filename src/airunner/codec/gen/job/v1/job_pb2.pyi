@@ -101,7 +101,7 @@ DEAD_LETTER_REASON_JOB_ENDED: DeadLetterReason
 DEAD_LETTER_REASON_JOB_OPEN: DeadLetterReason
 
 class Job(_message.Message):
-    __slots__ = ("job_id", "state", "created_at", "updated_at", "job_params", "execution_config", "queue", "attempt", "max_attempts", "request_id", "result", "visible_until", "worker_id", "instance_id", "retried_from", "cancel_requested", "due_at", "handed_back", "last_sequence", "last_error", "job_params_url", "result_url", "abridged")
+    __slots__ = ("job_id", "state", "created_at", "updated_at", "job_params", "execution_config", "queue", "attempt", "max_attempts", "request_id", "result", "visible_until", "worker_id", "instance_id", "retried_from", "cancel_requested", "due_at", "handed_back", "last_sequence", "last_error", "job_params_url", "result_url", "abridged", "visibility_timeout_seconds", "silent_attempts", "cancelled_by", "cancelled_at")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
@@ -125,6 +125,10 @@ class Job(_message.Message):
     JOB_PARAMS_URL_FIELD_NUMBER: _ClassVar[int]
     RESULT_URL_FIELD_NUMBER: _ClassVar[int]
     ABRIDGED_FIELD_NUMBER: _ClassVar[int]
+    VISIBILITY_TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SILENT_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_BY_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_AT_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     state: JobState
     created_at: _timestamp_pb2.Timestamp
@@ -148,7 +152,11 @@ class Job(_message.Message):
     job_params_url: str
     result_url: str
     abridged: bool
-    def __init__(self, job_id: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., job_params: _Optional[_Union[JobParams, _Mapping]] = ..., execution_config: _Optional[_Union[ExecutionConfig, _Mapping]] = ..., queue: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., request_id: _Optional[str] = ..., result: _Optional[_Union[JobResult, _Mapping]] = ..., visible_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., worker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., retried_from: _Optional[str] = ..., cancel_requested: _Optional[bool] = ..., due_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., handed_back: _Optional[int] = ..., last_sequence: _Optional[int] = ..., last_error: _Optional[str] = ..., job_params_url: _Optional[str] = ..., result_url: _Optional[str] = ..., abridged: _Optional[bool] = ...) -> None: ...
+    visibility_timeout_seconds: int
+    silent_attempts: int
+    cancelled_by: str
+    cancelled_at: _timestamp_pb2.Timestamp
+    def __init__(self, job_id: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., job_params: _Optional[_Union[JobParams, _Mapping]] = ..., execution_config: _Optional[_Union[ExecutionConfig, _Mapping]] = ..., queue: _Optional[str] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., request_id: _Optional[str] = ..., result: _Optional[_Union[JobResult, _Mapping]] = ..., visible_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., worker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., retried_from: _Optional[str] = ..., cancel_requested: _Optional[bool] = ..., due_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., handed_back: _Optional[int] = ..., last_sequence: _Optional[int] = ..., last_error: _Optional[str] = ..., job_params_url: _Optional[str] = ..., result_url: _Optional[str] = ..., abridged: _Optional[bool] = ..., visibility_timeout_seconds: _Optional[int] = ..., silent_attempts: _Optional[int] = ..., cancelled_by: _Optional[str] = ..., cancelled_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class JobParams(_message.Message):
     __slots__ = ("repository_url", "commit", "branch", "environment", "metadata", "owner", "command", "args", "process_type", "timeout_seconds", "working_directory", "secret_names", "handler", "payload_json")
@@ -313,7 +321,7 @@ class SequenceMismatch(_message.Message):
     def __init__(self, expected_sequence: _Optional[int] = ...) -> None: ...
 
 class DequeueJobRequest(_message.Message):
-    __slots__ = ("queue", "max_jobs", "visibility_timeout_seconds", "wait_seconds", "worker_id", "instance_id", "more_queues")
+    __slots__ = ("queue", "max_jobs", "visibility_timeout_seconds", "wait_seconds", "worker_id", "instance_id", "more_queues", "first_lease_seconds")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     MAX_JOBS_FIELD_NUMBER: _ClassVar[int]
     VISIBILITY_TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -321,6 +329,7 @@ class DequeueJobRequest(_message.Message):
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     MORE_QUEUES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     queue: str
     max_jobs: int
     visibility_timeout_seconds: int
@@ -328,7 +337,8 @@ class DequeueJobRequest(_message.Message):
     worker_id: str
     instance_id: str
     more_queues: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, queue: _Optional[str] = ..., max_jobs: _Optional[int] = ..., visibility_timeout_seconds: _Optional[int] = ..., wait_seconds: _Optional[int] = ..., worker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., more_queues: _Optional[_Iterable[str]] = ...) -> None: ...
+    first_lease_seconds: int
+    def __init__(self, queue: _Optional[str] = ..., max_jobs: _Optional[int] = ..., visibility_timeout_seconds: _Optional[int] = ..., wait_seconds: _Optional[int] = ..., worker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., more_queues: _Optional[_Iterable[str]] = ..., first_lease_seconds: _Optional[int] = ...) -> None: ...
 
 class DequeueJobResponse(_message.Message):
     __slots__ = ("job", "task_token")
@@ -339,7 +349,7 @@ class DequeueJobResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., task_token: _Optional[str] = ...) -> None: ...
 
 class DequeueJobsRequest(_message.Message):
-    __slots__ = ("queue", "max_jobs", "visibility_timeout_seconds", "wait_seconds", "worker_id", "instance_id", "more_queues")
+    __slots__ = ("queue", "max_jobs", "visibility_timeout_seconds", "wait_seconds", "worker_id", "instance_id", "more_queues", "first_lease_seconds")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     MAX_JOBS_FIELD_NUMBER: _ClassVar[int]
     VISIBILITY_TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -347,6 +357,7 @@ class DequeueJobsRequest(_message.Message):
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     MORE_QUEUES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     queue: str
     max_jobs: int
     visibility_timeout_seconds: int
@@ -354,7 +365,8 @@ class DequeueJobsRequest(_message.Message):
     worker_id: str
     instance_id: str
     more_queues: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, queue: _Optional[str] = ..., max_jobs: _Optional[int] = ..., visibility_timeout_seconds: _Optional[int] = ..., wait_seconds: _Optional[int] = ..., worker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., more_queues: _Optional[_Iterable[str]] = ...) -> None: ...
+    first_lease_seconds: int
+    def __init__(self, queue: _Optional[str] = ..., max_jobs: _Optional[int] = ..., visibility_timeout_seconds: _Optional[int] = ..., wait_seconds: _Optional[int] = ..., worker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., more_queues: _Optional[_Iterable[str]] = ..., first_lease_seconds: _Optional[int] = ...) -> None: ...
 
 class DequeueJobsResponse(_message.Message):
     __slots__ = ("jobs",)
@@ -525,18 +537,22 @@ class ListQueuesResponse(_message.Message):
     def __init__(self, queues: _Optional[_Iterable[_Union[Queue, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class Queue(_message.Message):
-    __slots__ = ("name", "paused", "scheduled", "running", "oldest_scheduled_at")
+    __slots__ = ("name", "paused", "scheduled", "running", "oldest_scheduled_at", "paused_by", "paused_at")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     SCHEDULED_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     OLDEST_SCHEDULED_AT_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_BY_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_AT_FIELD_NUMBER: _ClassVar[int]
     name: str
     paused: bool
     scheduled: int
     running: int
     oldest_scheduled_at: _timestamp_pb2.Timestamp
-    def __init__(self, name: _Optional[str] = ..., paused: _Optional[bool] = ..., scheduled: _Optional[int] = ..., running: _Optional[int] = ..., oldest_scheduled_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    paused_by: str
+    paused_at: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., paused: _Optional[bool] = ..., scheduled: _Optional[int] = ..., running: _Optional[int] = ..., oldest_scheduled_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., paused_by: _Optional[str] = ..., paused_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class PauseQueueRequest(_message.Message):
     __slots__ = ("queue",)
