@@ -26,6 +26,9 @@ class Clock(Protocol):
     def now(self) -> int:
         """Return the instant, in Unix milliseconds."""
 
+    def monotonic(self) -> int:
+        """Return milliseconds that only ever grow, however the clock is set; only their differences count."""
+
     def call_at(self, when: int, callback: Callable[[], None]) -> Timer:
         """Run `callback` on the event loop at `when`, or soon if that is past."""
 
@@ -39,6 +42,10 @@ class SystemClock:
     def now(self) -> int:
         """Return the instant, in Unix milliseconds."""
         return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> int:
+        """Return milliseconds that only ever grow."""
+        return time.monotonic_ns() // 1_000_000
 
     def call_at(self, when: int, callback: Callable[[], None]) -> Timer:
         """Run `callback` on the event loop at `when`, or soon if that is past."""

@@ -49,6 +49,8 @@ class Periodic:
         """When a turn last ended, in whatever way; until then, when the loop was started."""
         self.last_success_at = self.last_turn_at
         """When a turn last ended without an error; until then, when the loop was started."""
+        # The same two, by what no step of the clock changes.
+        self._turned = self._succeeded = clock.monotonic()
         self.last_error = ""
         """Why the last turn was not a good one; empty if it was."""
         self._run_once = run_once
@@ -71,14 +73,15 @@ class Periodic:
         if self._task is None:
             return True
         patience = max(MISSED_TURNS * self._pause_seconds, LEAST_PATIENCE_SECONDS)
-        return not self._task.done() and self._seconds_since(self.last_turn_at) <= patience
+        return not self._task.done() and self._seconds_since(self._turned) <= patience
 
     def start(self) -> None:
         """Begin, in a task of its own. Call it once."""
         self.last_turn_at = self.last_success_at = self._clock.now()
+        self._turned = self._succeeded = self._clock.monotonic()
         self._pause_seconds = self._interval()
         self._stop_gauge = telemetry.loop_last_success_age.follow(
-            lambda: self._seconds_since(self.last_success_at), self.name
+            lambda: self._seconds_since(self._succeeded), self.name
         )
         self._task = asyncio.create_task(self._run(), name=self.name)
         self._task.add_done_callback(self._ended)
@@ -118,8 +121,10 @@ class Periodic:
         else:
             self.last_error = ""
             self.last_success_at = self._clock.now()
+            self._succeeded = self._clock.monotonic()
             self._pause_seconds = self._interval()
         self.last_turn_at = self._clock.now()
+        self._turned = self._clock.monotonic()
 
     def _note_failure(self, error: BaseException) -> None:
         self.last_error = error_text(error)
@@ -144,5 +149,5 @@ class Periodic:
         interval = self._interval_seconds
         return interval() if callable(interval) else interval
 
-    def _seconds_since(self, instant: int) -> float:
-        return (self._clock.now() - instant) / 1000
+    def _seconds_since(self, mark: int) -> float:
+        return (self._clock.monotonic() - mark) / 1000

@@ -38,12 +38,17 @@ class ManualClock:
 
     def __init__(self, start: int = 1_700_000_000_000) -> None:
         self._now = start
+        self._stepped = 0
         self._order = itertools.count()
         self._timers: list[tuple[int, int, ManualTimer]] = []
 
     def now(self) -> int:
         """Return the instant, in Unix milliseconds."""
         return self._now
+
+    def monotonic(self) -> int:
+        """Return milliseconds that grow by `advance` alone."""
+        return self._now - self._stepped
 
     @property
     def waiting(self) -> int:
@@ -75,3 +80,10 @@ class ManualClock:
             self._now, _, timer = heapq.heappop(self._timers)
             timer.fire()
         self._now = target
+
+    def step(self, seconds: float) -> None:
+        """Set the clock, ahead or back, as an operator does: no time passes, and no timer is nearer."""
+        by = int(seconds * 1000)
+        self._now += by
+        self._stepped += by
+        self._timers = [(when + by, order, timer) for when, order, timer in self._timers]
