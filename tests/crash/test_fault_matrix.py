@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from airunner.testing.conditions import until
 from airunner.testing.factories import make_line, make_start
 from tests.crash import faults
 from tests.crash.fault_cells import CELLS, TOKEN_KEY, Cell, Rig, once, patient
@@ -105,8 +106,10 @@ async def meet(rig: Rig, cells: Sequence[Cell]) -> None:
     await asyncio.gather(*map(anext, running))
     await rig.fault.end()
     await asyncio.gather(*(anext(cell, None) for cell in running))
+    # One more job, which is logged.
+    await rig.fill()
     await rig.judge()
-    assert rig.fault.log_goes_on()
+    await until(rig.fault.log_goes_on)
 
 
 async def shut_down(rig: Rig) -> None:
