@@ -27,6 +27,7 @@ _HOOK = Path(__file__).with_name("start_up_hook")
 _HOLDER = 'mount -t tmpfs -o size="$1" none "$2" && echo mounted && read -r _'
 _LOG_INTO = 'exec "$@" 2>>"$LOG_FILE"'
 _LOOK_AGAIN_SECONDS = 0.02
+_PAGE_BYTES = 4096
 _HOUR_MS = 3_600_000
 _A_MOMENT_SECONDS = 0.7
 
@@ -119,7 +120,7 @@ class FullDisk(Nothing):
 
     def begin(self) -> None:
         with self._ballast.open("wb", 0) as file, suppress(OSError):
-            while file.write(bytes(4096)):
+            while file.write(bytes(_PAGE_BYTES)):
                 pass
 
     async def end(self) -> None:
@@ -164,6 +165,12 @@ class FullDiskWithTheLogOnIt(FullDisk):
     log_on_it = True
     drops_logs = True
     _log_size = 0
+
+    def begin(self) -> None:
+        super().begin()
+        # What the log has of its last page is room, too.
+        with self._log.open("ab") as log:
+            log.write(b"\n" * (-log.tell() % _PAGE_BYTES))
 
     async def end(self) -> None:
         self._log_size = self._log.stat().st_size

@@ -18,7 +18,7 @@ import pytest
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_line, make_start
 from tests.crash import faults
-from tests.crash.fault_cells import CELLS, TOKEN_KEY, Cell, Rig, once, patient
+from tests.crash.fault_cells import CELLS, TOKEN_KEY, Cell, Rig, once, persistent
 from tests.crash.faults import Fault
 from tests.support.processes import integrity, running_stack
 
@@ -53,7 +53,7 @@ async def rigged(folder: Path, fault: Fault) -> AsyncIterator[Rig]:
     async with running_stack(folder, ENVIRONMENT) as stack:
         try:
             await fault.start(stack)
-            async with once(stack.url) as single, patient(stack.url) as lasting:
+            async with once(stack.url) as single, persistent(stack.url) as lasting:
                 yield Rig(stack, fault, single, lasting)
         finally:
             fault.close()
