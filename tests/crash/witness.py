@@ -32,11 +32,14 @@ from tests.support.history import History, Reading, Watch, Written, problems
 
 
 class Witness:
-    """One history of all the replicas that it accompanies, from one judgement to the next."""
+    """One history of all the replicas that it accompanies, from one judgement to the next.
 
-    def __init__(self) -> None:
+    It knows the key of their tokens.
+    """
+
+    def __init__(self, token_key: bytes = TOKEN_KEY) -> None:
         self.history = History()
-        self._signer = TokenSigner([TOKEN_KEY])
+        self._signer = TokenSigner([token_key])
         self._written: dict[tuple[str, int], dict[int, Output]] = defaultdict(dict)
 
     def accompany(self, api: Api, name: str) -> Api:

@@ -17,6 +17,7 @@ from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_services
+from tests.support.scraping import Change
 from tests.support.serving import serve
 
 CALL = b"POST /job.v1.JobService/ListQueues HTTP/1.1\r\nhost: localhost\r\n"
@@ -199,6 +200,31 @@ async def test_a_client_stream_may_pause() -> None:
         await until(lambda: any(connection.cycle for connection in guard.open))
         guard.sweep(asyncio.get_running_loop().time() + 3600)
         assert len(guard.open) == 1
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\x16\x03\x01 this is no HTTP\r\n\r\n",
+        CALL + b"authorization: Bearer \xff\r\n" + SMALL,
+        CALL + b"x-header: \xe9\r\n" + SMALL,
+        CALL + b"content-length: two\r\n\r\n{}",
+    ],
+)
+async def test_what_is_no_request_is_refused_and_counted(
+    request_bytes: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = Change(telemetry.connections_refused)
+    async with guarded() as (url, _):
+        async with Caller.open(url) as caller:
+            await caller.send(request_bytes)
+            assert await caller.status() == 400
+            assert await caller.ended()
+        async with Caller.open(url) as caller:
+            await caller.send(CALL + "x-header: \u00e9\r\n".encode() + SMALL)
+            assert await caller.status() == 200
+    assert refused(ConnectionRefusal.MALFORMED.value) == 1
+    assert "Exception in ASGI application" not in caplog.text
 
 
 async def test_one_connection_too_many_is_refused_and_others_are_served() -> None:

@@ -32,7 +32,7 @@ class FaultyProxy:
     def reset_all(self) -> None:
         """Break every connection."""
         for stream in tuple(self._streams):
-            _reset(stream)
+            reset(stream)
 
     async def handle(self, client_reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         """Forward one connection."""
@@ -70,7 +70,7 @@ class FaultyProxy:
                 await writer.drain()
                 if limit is not None and limit <= 0:
                     self.resets += 1
-                    _reset(writer)
+                    reset(writer)
                     return
             writer.close()
 
@@ -93,7 +93,7 @@ def unused_url() -> str:
     return f"http://127.0.0.1:{unused_port()}"
 
 
-def _reset(writer: asyncio.StreamWriter) -> None:
+def reset(writer: asyncio.StreamWriter) -> None:
     sock = writer.get_extra_info("socket")
     if sock is not None and sock.fileno() >= 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)

@@ -89,7 +89,7 @@ class Stack:
         self.database = self.data_dir / "airunner.db"
         self.port = unused_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._environment = {"TMPDIR": str(folder), **(environment or {})}
+        self.environment = {"TMPDIR": str(folder), **(environment or {})}
         self._processes: list[RunningProcess] = []
         self.server: RunningProcess | None = None
 
@@ -133,7 +133,7 @@ class Stack:
 
     def _launch(self, *args: str, name: str = "server", through: Sequence[str] = ()) -> RunningProcess:
         log = self.folder / f"{name}.log"
-        process = RunningProcess(*args, log=log, environment=self._environment, through=through)
+        process = RunningProcess(*args, log=log, environment=self.environment, through=through)
         self._processes.append(process)
         return process
 

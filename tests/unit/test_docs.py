@@ -128,6 +128,24 @@ def test_the_tests_of_the_guarantees_exist() -> None:
     assert [name for name in named if not any((ROOT / "tests").rglob(Path(name).name))] == []
 
 
+def test_every_promise_and_row_of_the_guarantees_names_a_test_that_exists() -> None:
+    promises = re.findall(r"^\*\*(.+?)\.\*\* ", section("guarantees.md", "The promises"), re.MULTILINE)
+    titles = ("What each store gives", "What happens when something dies")
+    rows = [name for title in titles for name in first_cells(section("guarantees.md", title))]
+    tested = section("guarantees.md", "How it is tested").partition("\n### What else")[0]
+    named = dict(re.findall(r"^\| (.+?) \| (`.+`) \|$", tested, re.MULTILINE))
+    assert len(promises) > 5
+    assert sorted(named) == sorted([*promises, *rows])
+    files = [name for tests in named.values() for name in re.findall(r"`(.+?)`", tests)]
+    assert [name for name in files if not (ROOT / name).is_file()] == []
+
+
+def first_cells(text: str) -> list[str]:
+    """Return the first cell of every row of the tables in a text, but for their heads."""
+    cells = re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE)
+    return [cell for cell in cells if cell != "What"]
+
+
 def test_the_state_machine_names_every_state_and_outcome() -> None:
     page = (DOCS / "state-machine.md").read_text()
     assert [word.name for word in (*JobState, *Outcome) if word.name not in page] == []

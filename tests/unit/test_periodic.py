@@ -191,6 +191,27 @@ async def test_a_turn_that_never_ends_is_not_healthy(
     await loop.stop()
 
 
+@pytest.mark.parametrize("seconds", [3_600, -3_600])
+async def test_a_step_of_the_clock_makes_no_loop_look_stuck_or_lively(
+    work: Work, clock: ManualClock, seconds: float
+) -> None:
+    loop = make_loop(work, clock)
+    loop.start()
+    release = work.hangs()
+    await until(lambda: clock.waiting == 1)
+    clock.advance(INTERVAL)
+    await until(lambda: work.turns == 1)
+    clock.step(seconds)
+    health = [loop.healthy]
+    assert telemetry.loop_last_success_age.read()["work",] == INTERVAL
+    clock.advance(3 * INTERVAL)
+    assert [*health, loop.healthy] == [True, False]
+    release.set()
+    await until(lambda: clock.waiting == 1)
+    assert loop.healthy
+    await loop.stop()
+
+
 async def test_a_loop_that_was_cancelled_from_outside_is_not_healthy(
     loop: Periodic, work: Work, clock: ManualClock
 ) -> None:

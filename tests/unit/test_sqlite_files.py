@@ -238,3 +238,18 @@ async def test_a_store_that_is_not_open_says_so(tmp_path: Path, clock: ManualClo
     await store.close()
     with pytest.raises(Unavailable):
         await store.set_paused("builds", paused=True)
+
+
+async def test_what_is_committed_is_on_the_disk_before_it_is_answered(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    store = SqliteStore(tmp_path, clock)
+    async with make_services(store, clock):
+        found = await store._write(
+            lambda tx: [tx.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _DURABLE]
+        )
+    assert dict(zip(_DURABLE, found, strict=True)) == _DURABLE
+
+
+# 2 is FULL: a commit returns after the log was synced.
+_DURABLE = {"journal_mode": "wal", "synchronous": 2}

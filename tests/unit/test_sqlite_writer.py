@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import uuid
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -136,6 +137,29 @@ def written(folder: Path) -> dict[str, tuple[int, int]]:
 def limit_pages(tx: Transaction, to: int) -> None:
     # A limit below the present size is taken as the present size.
     tx.connection.execute(f"PRAGMA max_page_count = {to or 1}")
+
+
+async def test_a_file_that_another_process_writes_to_is_waited_for_once(
+    services: Services, store: SqliteStore, tmp_path: Path
+) -> None:
+    begun: list[str] = []
+
+    def note(statement: str) -> None:
+        if statement.startswith("BEGIN"):
+            begun.append(statement)
+
+    def be_impatient(tx: Transaction) -> None:
+        tx.connection.execute("PRAGMA busy_timeout = 0")
+        tx.connection.set_trace_callback(note)
+
+    await store._write(be_impatient)
+    with closing(sqlite3.connect(tmp_path / DATABASE, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unavailable, match="the store cannot write now"):
+            await enqueue(services)
+    # No operation was at fault: to try each by itself would only keep everybody waiting as long again.
+    assert begun == ["BEGIN IMMEDIATE"]
+    assert await enqueue(services)
 
 
 async def test_a_waiting_dequeue_rides_the_commit_of_the_enqueue(

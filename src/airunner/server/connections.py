@@ -36,6 +36,7 @@ class ConnectionRefusal(StrEnum):
     """Why a connection was ended by us; the values are labels of a metric."""
 
     TOO_MANY = "too_many"
+    MALFORMED = "malformed"
     HEADERS_TOO_LARGE = "headers_too_large"
     HEADERS_TOO_SLOW = "headers_too_slow"
     BODY_TOO_SLOW = "body_too_slow"
@@ -160,6 +161,10 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._has_large_headers():
             self._refuse(ConnectionRefusal.HEADERS_TOO_LARGE, 431)
             return
+        if not all(value.isascii() or _is_text(value) for _, value in self.headers):
+            # Nobody could read them, and the endpoints would stumble over that.
+            self._refuse(ConnectionRefusal.MALFORMED, 400)
+            return
         if self._is_streamed():
             self._deadline = None
         else:
@@ -178,6 +183,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self._deadline = None
         if not self.transport.is_closing():
             super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  as uvicorn has it
+        """Refuse what is no HTTP, counted like any other refusal."""
+        self._refuse(ConnectionRefusal.MALFORMED, 400)
 
     def end_if_overdue(self, now: float) -> None:
         """End the connection if its deadline has passed, unless it is us who do not read."""
@@ -218,6 +227,14 @@ class GuardedProtocol(HttpToolsProtocol):
         if cycle is None or cycle.response_complete or not cycle.response_started:
             self.transport.write(STATUS_LINE[status] + b"content-length: 0\r\nconnection: close\r\n\r\n")
         self.transport.close()
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _connections_within(descriptors: int) -> int:

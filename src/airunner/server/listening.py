@@ -68,6 +68,8 @@ def http_config(app: Any, **differences: Any) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
+        # What it warns of is what callers do, as often as they like; the guard counts that.
+        log_level="error",
         access_log=False,
         server_header=False,
         proxy_headers=False,

@@ -76,7 +76,15 @@ class _Withdrawal:
     answer: asyncio.Future[None]
 
 
-class _RolledBack(Exception):
+class _GroupFailed(Exception):
+    """What failed was no single operation; the cause is SQLite's own error."""
+
+
+class _NotBegun(_GroupFailed):
+    """There is no transaction: another process writes to the file, or the disk fails."""
+
+
+class _RolledBack(_GroupFailed):
     """SQLite has undone the whole transaction by itself, as it does when the disk fails."""
 
 
@@ -235,16 +243,24 @@ class GroupCommitWriter:
         self, connection: SqliteConnection, group: list[_Entry[Any]], withdrawn: frozenset[Demand]
     ) -> None:
         try:
-            tx, answers = self._attempt(connection, group, withdrawn, guarded=False)
-        except Exception:  # noqa: BLE001  whichever operation it was, the others shall not suffer
-            try:
-                tx, answers = self._attempt(connection, group, withdrawn, guarded=True)
-            except Exception as error:  # noqa: BLE001  a commit that fails fails all
-                self._failure = (str(error.__cause__ or error), time.monotonic())
-                self._answer([_Reply(entry.answer, error=_explain(error)) for entry in group])
-                return
+            tx, answers = self._attempt_twice(connection, group, withdrawn)
+        except Exception as error:  # noqa: BLE001  a commit that fails fails all
+            self._failure = (str(error.__cause__ or error), time.monotonic())
+            self._answer([_Reply(entry.answer, error=_explain(error)) for entry in group])
+            return
         self._failure = ("", 0.0)
         self._settle(connection, tx, answers)
+
+    def _attempt_twice(
+        self, connection: SqliteConnection, group: list[_Entry[Any]], withdrawn: frozenset[Demand]
+    ) -> tuple[Transaction, list[_Reply]]:
+        try:
+            return self._attempt(connection, group, withdrawn, guarded=False)
+        except _NotBegun:
+            # Nobody's operation is at fault, and all have waited long enough.
+            raise
+        except Exception:  # noqa: BLE001  whichever operation it was, the others shall not suffer
+            return self._attempt(connection, group, withdrawn, guarded=True)
 
     def _attempt(
         self,
@@ -256,7 +272,7 @@ class GroupCommitWriter:
     ) -> tuple[Transaction, list[_Reply]]:
         tx = Transaction(connection, withdrawn=withdrawn)
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            _begin(connection)
             answers = [self._perform(tx, entry, guarded=guarded) for entry in group]
             answers += self._serve_waiting(tx, guarded=guarded)
             began = time.perf_counter()
@@ -359,6 +375,13 @@ def _deliver(answers: list[_Reply]) -> None:
             future.set_result(answer.result)
 
 
+def _begin(connection: sqlite3.Connection) -> None:
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.Error as error:
+        raise _NotBegun from error
+
+
 @contextmanager
 def _undone_alone(connection: sqlite3.Connection, *, guarded: bool) -> Iterator[None]:
     """Undo what the block wrote when it fails, if guarded.
@@ -382,7 +405,7 @@ def _undone_alone(connection: sqlite3.Connection, *, guarded: bool) -> Iterator[
 
 
 def _explain(error: Exception) -> AirunnerError:
-    if isinstance(error, _RolledBack) and isinstance(error.__cause__, Exception):
+    if isinstance(error, _GroupFailed) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     if isinstance(error, sqlite3.Error):
         _log.error("store.write_failed", error=str(error))
