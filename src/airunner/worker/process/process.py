@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from airunner.domain.lines import LineSplitter
+from airunner.telemetry.logs import get_logger
 from airunner.worker.process.spawn import (
     CANNOT_START,
     LET_GO_SECONDS,
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock, Timer
     from airunner.worker.process.pipe import OutputPipe
 
-_log = structlog.get_logger("airunner.worker")
+_log = get_logger("airunner.worker")
 
 __all__ = ["CANNOT_START", "CouldNotStart", "OnOutput", "Process", "ProcessExit", "ProcessSpec", "Stop"]
 

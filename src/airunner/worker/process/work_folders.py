@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from airunner import telemetry
+from airunner.telemetry.logs import get_logger
 from airunner.worker.file_lock import lock_file
 
-_log = structlog.get_logger("airunner.worker")
+_log = get_logger("airunner.worker")
 
 _PREFIX: Final = "airunner-"
 _LOCK_NAME: Final = re.compile(r"(?P<folder>airunner-[0-9a-f]{16})\.lock")

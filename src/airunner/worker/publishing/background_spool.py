@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import structlog
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airunner.worker.disk_thread import DiskThread
     from airunner.worker.publishing.spool import Spool
 
-_log = structlog.get_logger("airunner.worker")
+_log = get_logger("airunner.worker")
 
 _CLOSE_SECONDS: Final = 2.0
 

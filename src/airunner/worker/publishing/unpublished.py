@@ -8,17 +8,16 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from airunner import telemetry
 from airunner.domain.event import Event, Gap, Output, OutputBatch, ProcessError, Progress
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from airunner.worker.publishing.background_spool import BackgroundSpool
 
-_log = structlog.get_logger("airunner.worker")
+_log = get_logger("airunner.worker")
 
 MEMORY_BYTES: Final = 4 * 1024 * 1024
 """What is kept in memory, but for the block that is on its way to the spool."""

@@ -13,14 +13,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from airunner.config import environment_handing_over, exposed_secrets, take_over_secrets
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_log = structlog.get_logger("airunner.worker")
+_log = get_logger("airunner.worker")
 
 _PR_SET_DUMPABLE: Final = 4
 _KEY_OPTION: Final = "--api-key"
