@@ -29,11 +29,11 @@ def test_what_is_piped_in_is_refused_and_not_swallowed(user: CommandLine) -> Non
     os.write(writer, b"echo hi\n")
     os.close(writer)
     for command in ("run", "submit"):
-        done = user.run_reading(reader, command, "--queue", "nobody", "--", "sh")
+        done = user.run_reading(reader, command, "--queue", "piped-in", "--", "sh")
         assert (done.returncode, done.stdout) == (2, b"")
         assert b"airunner: there is data on standard input" in done.stderr
     os.close(reader)
-    [page] = user.objects("list", "--queue", "nobody")
+    [page] = user.objects("list", "--queue", "piped-in")
     assert page["type"] == "page", "nothing was added"
 
 
