@@ -9,6 +9,9 @@ from airunner.telemetry.logs import logs_dropped
 
 attempts_ended = Counter("airunner.worker.attempts", "Attempts that ended here", "outcome")
 attempts_running = Gauge("airunner.worker.running", "Attempts at work")
+handlers_overdue = Gauge(
+    "airunner.worker.handlers_overdue", "Handlers that go on though their attempts are over"
+)
 worker_slots = Gauge("airunner.worker.slots", "Attempts that may be at work at the same time")
 attempt_time = Histogram(
     "airunner.worker.attempt_time", "From the begin of an attempt to its end here", LONG_SECONDS, unit="s"
@@ -37,6 +40,7 @@ events_lost = Counter("airunner.publish.events_lost", "Events lost and replaced 
 WORKER_METRICS: Final[tuple[Instrument, ...]] = (
     attempts_ended,
     attempts_running,
+    handlers_overdue,
     worker_slots,
     attempt_time,
     receives_failed,

@@ -43,7 +43,7 @@ class AttemptEnvironment:
     work_dir: Path | None = None
     """Where the folders of attempts are made; None is the system's folder for temporary files."""
     grace_seconds: float = 10.0
-    """How long a process that was asked to end may take."""
+    """How long a process, or a handler, that was asked to end may take."""
     secrets: frozenset[bytes] = field(default=frozenset(), repr=False)
     """What no output may show, whatever the job: the worker's own key."""
     redact_names: tuple[str, ...] = ()
@@ -93,7 +93,8 @@ class JobRunner:
     async def _run(self, delivery: Delivery[Attempt], report: AttemptReport) -> JobOutcome:
         job, call = delivery.body.job, delivery.body.call
         if call:
-            return await HandlerAttempt(delivery, report, self._clock).run(call)
+            grace_seconds = self._environment.grace_seconds
+            return await HandlerAttempt(delivery, report, self._clock, grace_seconds=grace_seconds).run(call)
         began_at = self._clock.now()
         refusal = self._refusal(job.params)
         if refusal:

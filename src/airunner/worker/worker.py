@@ -78,7 +78,7 @@ class Worker:
             JobSource(jobs, subscription, clock=clock),
             self._fast_path,
             clock=clock,
-            options=_consumer_options(options),
+            options=self._consumer_options(),
         )
         self._disk = DiskThread("sweeping")
         self._sweeping = Periodic(
@@ -98,6 +98,7 @@ class Worker:
         gauges = (
             telemetry.worker_slots.follow(lambda: options.concurrency),
             telemetry.attempts_running.follow(lambda: self._consumer.running),
+            telemetry.handlers_overdue.follow(lambda: self._fast_path.overdue),
         )
         try:
             with captured() if options.handlers else nullcontext():
@@ -127,6 +128,23 @@ class Worker:
         for folder in await self._disk.call(self._runner.folders.sweep):
             _log.warning("work_folder.left_behind", folder=str(folder))
 
+    def _slots(self) -> int:
+        """How many attempts may be at work: a handler that outlives its attempt still takes its slot."""
+        return self._options.concurrency - self._fast_path.overdue
+
+    def _consumer_options(self) -> ConsumerOptions:
+        options = self._options
+        return ConsumerOptions(
+            concurrency=self._slots if options.handlers else options.concurrency,
+            receivers=_HANDLER_RECEIVERS if options.handlers and options.concurrency > 1 else 1,
+            settlers=_HANDLER_SETTLERS if options.handlers else 1,
+            max_deliveries=1 if options.once else None,
+            drain_seconds=options.drain_seconds,
+            release_seconds=options.environment.grace_seconds + _REPORT_SECONDS,
+            # A key that is not good enough does not become so by waiting.
+            fatal=(Unauthenticated, PermissionDenied, InvalidArgument),
+        )
+
     async def _sweep_spool(self) -> None:
         folder = self._options.environment.spool_folder
         try:
@@ -142,16 +160,3 @@ class Worker:
                 events=left.events,
                 bytes=left.size_bytes,
             )
-
-
-def _consumer_options(options: WorkerOptions) -> ConsumerOptions:
-    return ConsumerOptions(
-        concurrency=options.concurrency,
-        receivers=_HANDLER_RECEIVERS if options.handlers and options.concurrency > 1 else 1,
-        settlers=_HANDLER_SETTLERS if options.handlers else 1,
-        max_deliveries=1 if options.once else None,
-        drain_seconds=options.drain_seconds,
-        release_seconds=options.environment.grace_seconds + _REPORT_SECONDS,
-        # A key that is not good enough does not become so by waiting.
-        fatal=(Unauthenticated, PermissionDenied, InvalidArgument),
-    )

@@ -58,8 +58,14 @@ class HandlerFastPath:
         self._output_room = threading.Condition()
         self._callbacks: LoopCallbacks | None = None
         self._calls: HandlerCalls[AttemptCall] | None = None
+        self._overdue: set[AttemptCall] = set()
         self._finish: Finish[Attempt, JobOutcome] = _ignore
         self._fail: Fail[Attempt] = _ignore
+
+    @property
+    def overdue(self) -> int:
+        """How many handlers go on though their attempts are over; each still takes a slot."""
+        return len(self._overdue)
 
     def begin(
         self,
@@ -125,9 +131,24 @@ class HandlerFastPath:
     def _hand_over(self, delivery: Delivery[Attempt]) -> None:
         if not delivery.body.passed_on:
             delivery.body.passed_on = True
-            self._tasks.begin((delivery,), self._finish, self._fail)
+            self._tasks.begin((delivery,), self._finish_task, self._fail_task)
+
+    def _finish_task(self, results: Sequence[tuple[Delivery[Attempt], JobOutcome]]) -> None:
+        for delivery, _ in results:
+            self._note_overdue(delivery)
+        self._finish(results)
+
+    def _fail_task(self, delivery: Delivery[Attempt], error: BaseException) -> None:
+        self._note_overdue(delivery)
+        self._fail(delivery, error)
+
+    def _note_overdue(self, delivery: Delivery[Attempt]) -> None:
+        # Before the consumer hears of the end: the slot is not free for a moment.
+        if delivery.body.call and not delivery.body.call.settled:
+            self._overdue.add(delivery.body.call)
 
     def _on_ended(self, calls: Sequence[AttemptCall]) -> None:
+        self._overdue.difference_update(calls)
         silent: dict[_Summary, list[Delivery[Attempt]]] = {}
         for call in calls:
             delivery = call.key

@@ -27,13 +27,13 @@ class JobOutput:
     """Implements OutputSink. The order of all output, on both streams, is kept.
 
     Output waits until a report is attached; `on_first_output` is called when there is some and no report.
-    `write` blocks a handler that writes faster than the server takes. Once closed, output is dropped: a late
-    thread of a handler that is over has no job any more.
+    `write` blocks a handler that writes faster than the server takes. From `close` on what comes is dropped:
+    whatever a handler still says when its job is over has no job any more.
     """
 
     __slots__ = (
         *("_bytes", "_callbacks", "_closed", "_pending", "_posted", "_progress"),
-        *("_report", "_room", "_splitters", "_waiting", "on_first_output"),
+        *("_report", "_room", "_sealed", "_splitters", "_waiting", "on_first_output"),
     )
 
     def __init__(self, callbacks: LoopCallbacks, room: threading.Condition) -> None:
@@ -47,6 +47,7 @@ class JobOutput:
         self._progress: Progress | None = None
         self._bytes = 0
         self._posted = False
+        self._sealed = False
         self._closed = False
         self._waiting: asyncio.Task[None] | None = None
 
@@ -67,25 +68,24 @@ class JobOutput:
             if splitter is None:
                 splitter = self._splitters[is_stderr] = LineSplitter()
             self._append(splitter.feed(text.encode("utf-8", "backslashreplace")), is_stderr)
-            self._room.wait_for(lambda: self._closed or self._bytes <= _WAITING_BYTES)
+            self._room.wait_for(lambda: self._sealed or self._bytes <= _WAITING_BYTES)
 
     def flush(self) -> None:
         """Show the unfinished lines too."""
         with self._room:
-            for is_stderr, splitter in self._splitters.items():
-                if rest := splitter.flush():
-                    self._append([rest], is_stderr)
+            self._flush()
 
     def progress(self, done: int, total: int, message: str) -> None:
         """Take how far the handler has come."""
         with self._room:
-            self._progress = Progress(done=done, total=total, message=message)
-            self._post()
+            if not self._sealed:
+                self._progress = Progress(done=done, total=total, message=message)
+                self._post()
 
     async def close(self) -> None:
-        """Pass on what waits, unfinished lines too, and take no more. On the loop of the attempt."""
+        """Take no more, and pass on what waits, unfinished lines too. On the loop of the attempt."""
         if self._splitters:
-            self.flush()
+            self._seal()
         while self._pending or self._waiting or self._progress:
             if self._waiting:
                 await asyncio.wait({self._waiting})
@@ -97,12 +97,23 @@ class JobOutput:
         if self._closed:
             return
         with self._room:
-            self._closed = True
+            self._sealed = self._closed = True
             self._pending, self._progress, self._bytes = [], None, 0
             self._room.notify_all()
 
+    def _seal(self) -> None:
+        with self._room:
+            self._flush()
+            self._sealed = True
+            self._room.notify_all()
+
+    def _flush(self) -> None:
+        for is_stderr, splitter in self._splitters.items():
+            if rest := splitter.flush():
+                self._append([rest], is_stderr)
+
     def _append(self, lines: list[bytes], is_stderr: bool) -> None:
-        if lines and not self._closed:
+        if lines and not self._sealed:
             self._pending.append((lines, is_stderr))
             self._bytes += sum(map(len, lines))
             self._post()
