@@ -94,6 +94,7 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
     from airunner.worker.process.checkout import CheckoutRules
     from airunner.worker.publishing.spool_folder import SpoolFolder
     from airunner.worker.runner import AttemptEnvironment
+    from airunner.worker.watchdog import StandardErrorStacks
     from airunner.worker.worker import Worker, WorkerOptions
 
     worker = settings.worker
@@ -117,6 +118,7 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
         drain_seconds=worker.drain_seconds,
         handlers=_load_handlers(worker.handlers) if worker.handlers else None,
         environment=environment,
+        stacks=StandardErrorStacks(),
     )
     return Worker(client, client, SystemClock(), options)
 

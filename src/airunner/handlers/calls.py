@@ -9,6 +9,7 @@ from contextvars import Context as Variables
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airunner.handlers.arguments import result_json
+from airunner.handlers.busy_threads import BusyThreads
 from airunner.handlers.capture import current_output
 from airunner.handlers.context import Context, OutputSink
 from airunner.handlers.loop import HandlerLoop
@@ -153,6 +154,7 @@ class HandlerCalls(Generic[C]):
         self._on_ended = on_ended
         self._callbacks = callbacks
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="airunner-handler")
+        self._busy: BusyThreads[C] = BusyThreads()
         self._ended: deque[C] = deque()
         self._posted = False
         self._handler_loop: HandlerLoop[C] | None = None
@@ -168,6 +170,10 @@ class HandlerCalls(Generic[C]):
             if not call.is_async:
                 self._threads.submit(Variables().run, self._run_in_thread, call)
 
+    def processor_times(self) -> list[tuple[C, float]]:
+        """Return the last call of each thread, and its seconds of CPU time since the last look."""
+        return self._busy.look()
+
     def close(self) -> None:
         """Begin no more; threads that still run are left to themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -175,6 +181,7 @@ class HandlerCalls(Generic[C]):
             self._handler_loop.close()
 
     def _run_in_thread(self, call: C) -> None:
+        self._busy.enter(call)
         call.run()
         self._end(call)
 

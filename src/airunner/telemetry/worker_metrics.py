@@ -13,6 +13,9 @@ handlers_overdue = Gauge(
     "airunner.worker.handlers_overdue", "Handlers that go on though their attempts are over"
 )
 worker_slots = Gauge("airunner.worker.slots", "Attempts that may be at work at the same time")
+loop_lag = Histogram(
+    "airunner.worker.loop_lag", "How late a beat of the worker's event loop was", SECONDS, unit="s"
+)
 attempt_time = Histogram(
     "airunner.worker.attempt_time", "From the begin of an attempt to its end here", LONG_SECONDS, unit="s"
 )
@@ -42,6 +45,7 @@ WORKER_METRICS: Final[tuple[Instrument, ...]] = (
     attempts_running,
     handlers_overdue,
     worker_slots,
+    loop_lag,
     attempt_time,
     receives_failed,
     heartbeats_failed,

@@ -65,12 +65,20 @@ class JobSource:
     """
 
     def __init__(
-        self, jobs: JobsApi, subscription: Subscription, *, clock: Clock, policy: RetryPolicy | None = None
+        self,
+        jobs: JobsApi,
+        subscription: Subscription,
+        *,
+        clock: Clock,
+        policy: RetryPolicy | None = None,
+        on_visibility: Callable[[float], object] | None = None,
     ) -> None:
+        """`on_visibility` is called with the visibility, in seconds, of what was dequeued together."""
         self._jobs = jobs
         self._subscription = subscription
         self._clock = clock
         self._policy = policy or RetryPolicy()
+        self._on_visibility = on_visibility
         self._completer = Completer(jobs, clock, self._policy)
 
     async def receive(self, max_deliveries: int) -> Sequence[Delivery[Attempt]]:
@@ -86,10 +94,13 @@ class JobSource:
             instance_id=subscription.instance_id,
         )
         try:
-            return [_delivery(dequeued) for dequeued in await self._jobs.dequeue_jobs(request)]
+            deliveries = [_delivery(dequeued) for dequeued in await self._jobs.dequeue_jobs(request)]
         except AirunnerError:
             telemetry.receives_failed.add(1)
             raise
+        if deliveries and self._on_visibility:
+            self._on_visibility(_visibility_seconds(deliveries[0].body))
+        return deliveries
 
     async def extend(self, delivery: Delivery[Attempt]) -> Hold:
         """Heartbeat, until the next one is due or there is news."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from airunner import telemetry
+from airunner.domain import limits
 from airunner.domain.errors import InvalidArgument, PermissionDenied, Unauthenticated
 from airunner.handlers.capture import captured
 from airunner.handlers.registry import Registry
@@ -20,11 +21,13 @@ from airunner.worker.handlers.fast_path import HandlerFastPath
 from airunner.worker.metrics import AttemptMetrics
 from airunner.worker.runner import AttemptEnvironment, JobRunner
 from airunner.worker.source import JobSource, Subscription
+from airunner.worker.watchdog import LoopWatchdog
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.services.api import EventsApi, JobsApi
     from airunner.worker.attempt import Attempt, JobOutcome
+    from airunner.worker.watchdog import StackDumps
 
 _log = get_logger("airunner.worker")
 
@@ -54,6 +57,9 @@ class WorkerOptions:
     """The Python functions that do jobs; what they print and log goes to their jobs while the worker runs."""
     environment: AttemptEnvironment = field(default_factory=AttemptEnvironment)
     """What each attempt gets."""
+    stacks: StackDumps | None = None
+    """Shows what keeps the loop from its turns; the worker closes it. It is the whole process's, so only a
+    program that is nothing but a worker gives one."""
 
 
 class Worker:
@@ -74,8 +80,14 @@ class Worker:
             instance_id=options.instance_id,
             visibility_timeout_seconds=options.visibility_timeout_seconds,
         )
+        self._watchdog = LoopWatchdog(
+            options.stacks,
+            clock,
+            visibility_seconds=options.visibility_timeout_seconds or limits.DEFAULT_VISIBILITY_SECONDS,
+            suspects=self._fast_path.suspects,
+        )
         self._consumer: Consumer[Attempt, JobOutcome] = Consumer(
-            JobSource(jobs, subscription, clock=clock),
+            JobSource(jobs, subscription, clock=clock, on_visibility=self._watchdog.narrow),
             self._fast_path,
             clock=clock,
             options=self._consumer_options(),
@@ -100,10 +112,12 @@ class Worker:
             telemetry.attempts_running.follow(lambda: self._consumer.running),
             telemetry.handlers_overdue.follow(lambda: self._fast_path.overdue),
         )
+        self._watchdog.start()
         try:
             with captured() if options.handlers else nullcontext():
                 await self._consumer.run()
         finally:
+            self._watchdog.stop()
             self._fast_path.close()
             for end in gauges:
                 end()

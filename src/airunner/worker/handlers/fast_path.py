@@ -36,6 +36,8 @@ _Summary: TypeAlias = tuple[int, str, str]
 """When an attempt started, on which worker, and its result as JSON: small jobs mostly have it in common."""
 
 _HAND_OVER_AFTER_MS: Final = 100
+# Of a processor, while the loop stood still: less is no sign that a thread kept the interpreter to itself.
+_MUCH: Final = 0.25
 _SHA256_OF_NOTHING: Final = hashlib.sha256().digest()
 
 
@@ -91,6 +93,15 @@ class HandlerFastPath:
         if delivery.body.call:
             self._hand_over(delivery)
         self._tasks.cancel(delivery)
+
+    def suspects(self, seconds: float) -> list[str]:
+        """Return the handlers whose threads had the processor for much of the last seconds, with their jobs.
+
+        Call it again and again: the CPU times are those since the last call.
+        """
+        times = self._calls.processor_times() if self._calls else []
+        jobs = [call.key.body.job for call, used in times if used > _MUCH * seconds]
+        return [f"{job.params.handler} of job {job.job_id}" for job in jobs]
 
     def close(self) -> None:
         """Begin no more handlers."""
