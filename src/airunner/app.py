@@ -115,6 +115,7 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
         worker_id=worker.worker_id or f"{socket.gethostname()}-{os.getpid()}",
         instance_id=worker.instance_id,
         visibility_timeout_seconds=worker.visibility_timeout_seconds,
+        refused_token_seconds=worker.refused_token_seconds,
         drain_seconds=worker.drain_seconds,
         handlers=_load_handlers(worker.handlers) if worker.handlers else None,
         environment=environment,

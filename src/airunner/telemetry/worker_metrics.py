@@ -39,6 +39,9 @@ publish_latency = Histogram(
 )
 publish_retries = Counter("airunner.publish.retries", "Publish calls that failed and were retried")
 events_lost = Counter("airunner.publish.events_lost", "Events lost and replaced by a GAP")
+events_dropped = Counter(
+    "airunner.publish.events_dropped", "Events of attempts that were lost since their task token was refused"
+)
 
 WORKER_METRICS: Final[tuple[Instrument, ...]] = (
     attempts_ended,
@@ -57,5 +60,6 @@ WORKER_METRICS: Final[tuple[Instrument, ...]] = (
     publish_latency,
     publish_retries,
     events_lost,
+    events_dropped,
     logs_dropped,
 )

@@ -17,6 +17,7 @@ from airunner.queues.task_runner import TaskRunner
 from airunner.services.periodic import Periodic
 from airunner.telemetry.logs import get_logger
 from airunner.worker.disk_thread import DiskThread
+from airunner.worker.attempt import REFUSED_TOKEN_SECONDS
 from airunner.worker.handlers.fast_path import HandlerFastPath
 from airunner.worker.metrics import AttemptMetrics
 from airunner.worker.runner import AttemptEnvironment, JobRunner
@@ -51,6 +52,8 @@ class WorkerOptions:
     instance_id: str = ""
     visibility_timeout_seconds: int = 0
     """Zero leaves it to the server."""
+    refused_token_seconds: float = REFUSED_TOKEN_SECONDS
+    """How long every answer may refuse the task token of an attempt before that is lost."""
     drain_seconds: float = 30.0
     """How long jobs may go on after `stop`."""
     handlers: Registry | None = None
@@ -79,6 +82,7 @@ class Worker:
             worker_id=options.worker_id,
             instance_id=options.instance_id,
             visibility_timeout_seconds=options.visibility_timeout_seconds,
+            refused_token_seconds=options.refused_token_seconds,
         )
         self._watchdog = LoopWatchdog(
             options.stacks,

@@ -11,6 +11,7 @@ from airunner.domain.batching import Batcher
 from airunner.domain.errors import (
     AirunnerError,
     InvalidArgument,
+    InvalidTaskToken,
     MessageTooLarge,
     NotFound,
     SequenceMismatch,
@@ -49,8 +50,8 @@ class Publisher:
     returned by `finish`, to be reported with its end in one call.
 
     While a call is on its way the next events gather and go together in the next one. A call to an
-    unreachable server is repeated for as long as it takes; NOT_FOUND ends the attempt: from then on every
-    call raises VisibilityLost, and `lost` is done.
+    unreachable server is repeated for as long as it takes; NOT_FOUND ends the attempt, as do refusals of its
+    task token for long enough: from then on every call raises VisibilityLost, and `lost` is done.
 
     With memory full the producer has to wait; when the server has then taken nothing for a second, further
     events go to the spool, if there is one, until that has been read up again. So a job whose server is
@@ -150,7 +151,17 @@ class Publisher:
             self._sender.cancel()
             await asyncio.wait({self._sender})
         await self._waiting.close()
+        if self._attempt.refusals.lost:
+            self._count_dropped()
         self.lost.cancel()
+
+    def _count_dropped(self) -> None:
+        """Tell how many events of a lost attempt nobody will see, once."""
+        dropped = self._batcher.next_sequence - self._next_stored
+        self._next_stored = self._batcher.next_sequence
+        telemetry.events_dropped.add(dropped)
+        if dropped:
+            _log.error("events.dropped", job_id=self._attempt.job.job_id, events=dropped)
 
     def _take(self, flushes: Sequence[Flush]) -> None:
         for flush in flushes:
@@ -209,7 +220,12 @@ class Publisher:
                 answer = await self._events.publish_events(self._attempt.task_token, call)
             except NotFound:
                 raise VisibilityLost from None
+            except InvalidTaskToken as error:
+                if self._attempt.refusals.refused(self._clock.now()):
+                    raise VisibilityLost from None
+                failures = await self._pause(failures, error)
             except SequenceMismatch as mismatch:
+                self._attempt.refusals.accepted()
                 if not await self._resume(mismatch.expected):
                     failures = await self._pause(failures, mismatch)
             except (InvalidArgument, MessageTooLarge) as error:
@@ -226,6 +242,7 @@ class Publisher:
                 await self._acknowledged(answer)
 
     async def _acknowledged(self, answer: Published) -> None:
+        self._attempt.refusals.accepted()
         self._singly = False
         self._next_stored = answer.next_sequence
         if answer.cancel_requested:
