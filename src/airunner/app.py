@@ -118,6 +118,8 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
         refused_token_seconds=worker.refused_token_seconds,
         drain_seconds=worker.drain_seconds,
         handlers=_load_handlers(worker.handlers) if worker.handlers else None,
+        handler_processes=worker.handler_processes,
+        handler_sources=worker.handlers,
         environment=environment,
         stacks=StandardErrorStacks(),
     )

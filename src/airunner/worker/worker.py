@@ -19,6 +19,7 @@ from airunner.telemetry.logs import get_logger
 from airunner.worker.disk_thread import DiskThread
 from airunner.worker.attempt import REFUSED_TOKEN_SECONDS
 from airunner.worker.handlers.fast_path import HandlerFastPath
+from airunner.worker.handlers.processes import HandlerProcesses
 from airunner.worker.metrics import AttemptMetrics
 from airunner.worker.runner import AttemptEnvironment, JobRunner
 from airunner.worker.source import JobSource, Subscription
@@ -58,6 +59,10 @@ class WorkerOptions:
     """How long jobs may go on after `stop`."""
     handlers: Registry | None = None
     """The Python functions that do jobs; what they print and log goes to their jobs while the worker runs."""
+    handler_processes: int = 0
+    """How many processes run the sync handlers, each one at a time; with 0 they run in threads."""
+    handler_sources: tuple[str, ...] = ()
+    """Where these processes load the handlers from."""
     environment: AttemptEnvironment = field(default_factory=AttemptEnvironment)
     """What each attempt gets."""
     stacks: StackDumps | None = None
@@ -75,7 +80,8 @@ class Worker:
             options.handlers or Registry(),
             TaskRunner(AttemptMetrics(runner.process, clock).process),
             clock,
-            threads=options.concurrency,
+            threads=options.handler_processes or options.concurrency,
+            processes=self._handler_processes(),
         )
         subscription = Subscription(
             queues=options.queues,
@@ -116,6 +122,8 @@ class Worker:
             telemetry.attempts_running.follow(lambda: self._consumer.running),
             telemetry.handlers_overdue.follow(lambda: self._fast_path.overdue),
         )
+        if options.handlers and options.handler_processes:
+            self._runner.reaper.ensure()
         self._watchdog.start()
         try:
             with captured() if options.handlers else nullcontext():
@@ -145,6 +153,13 @@ class Worker:
         await self._sweep_spool()
         for folder in await self._disk.call(self._runner.folders.sweep):
             _log.warning("work_folder.left_behind", folder=str(folder))
+
+    def _handler_processes(self) -> HandlerProcesses | None:
+        options = self._options
+        if not (options.handler_processes and options.handlers):
+            return None
+        environment = {**options.environment.base_environment, **self._runner.reaper.environment}
+        return HandlerProcesses(options.handler_sources, environment)
 
     def _slots(self) -> int:
         """How many attempts may be at work: a handler that outlives its attempt still takes its slot."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -13,6 +11,7 @@ import structlog
 from airunner.domain.errors import PermanentFailure, VisibilityLost
 from airunner.domain.event import ProcessEnd
 from airunner.domain.job import Outcome
+from airunner.worker.handlers.failures import details_of, summary_of
 from airunner.worker.process.process import Stop
 from airunner.worker.publishing.report import AttemptEnd
 
@@ -29,7 +28,6 @@ _FAILED: Final = 1
 _LAST_LINES_SECONDS: Final = 1.0
 _NOTE_LENGTH: Final = 16_000
 _ERROR_LENGTH: Final = 4_000
-_AIRUNNER: Final = str(Path(__file__).parents[2]) + os.sep
 
 
 class HandlerAttempt:
@@ -126,6 +124,7 @@ class HandlerAttempt:
         if call.settled or self._given_up.done():
             return
         self._given_up.set_result(None)
+        call.kill()
         job = self._delivery.body.job
         _log.warning("handler.overdue", job_id=job.job_id, attempt=job.attempt, handler=job.params.handler)
 
@@ -137,8 +136,8 @@ class HandlerAttempt:
             return self._stopped_end(timeout_seconds)
         if error is None:
             return AttemptEnd(outcome=Outcome.SUCCESS, exit_code=0, output_json=result)
-        text = self._report.redacted(_summary(error))[:_ERROR_LENGTH]
-        note = self._report.redacted(_details(error))[-_NOTE_LENGTH:]
+        text = self._report.redacted(summary_of(error))[:_ERROR_LENGTH]
+        note = self._report.redacted(details_of(error))[-_NOTE_LENGTH:]
         return AttemptEnd(
             outcome=Outcome.FAILURE,
             exit_code=_FAILED,
@@ -156,20 +155,3 @@ class HandlerAttempt:
         else:
             outcome, text = Outcome.CANCELLED, "cancelled"
         return AttemptEnd(outcome=outcome, exit_code=_FAILED, error=text, notes=(text,))
-
-
-def _summary(error: BaseException) -> str:
-    if isinstance(error, PermanentFailure):
-        return f"{error.code}: {error}" if str(error) != error.code else error.code
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def _details(error: Exception) -> str:
-    """Return the text of a permanent failure, or the traceback from the handler's own code on."""
-    if isinstance(error, PermanentFailure):
-        return _summary(error)
-    shown = traceback.TracebackException.from_exception(error)
-    shown.stack = traceback.StackSummary.from_list(
-        [frame for frame in shown.stack if not frame.filename.startswith(_AIRUNNER)]
-    )
-    return "".join(shown.format()).rstrip("\n")

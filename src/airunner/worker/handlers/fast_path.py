@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from airunner.queues.base import Delivery, Fail, Finish
     from airunner.queues.task_runner import TaskRunner
     from airunner.worker.attempt import Attempt, AttemptCall
+    from airunner.worker.handlers.processes import HandlerProcesses
 
 _log = get_logger("airunner.worker")
 
@@ -50,9 +51,17 @@ class HandlerFastPath:
     """
 
     def __init__(
-        self, handlers: Registry, tasks: TaskRunner[Attempt, JobOutcome], clock: Clock, *, threads: int
+        self,
+        handlers: Registry,
+        tasks: TaskRunner[Attempt, JobOutcome],
+        clock: Clock,
+        *,
+        threads: int,
+        processes: HandlerProcesses | None = None,
     ) -> None:
+        """`threads` sync handlers run at once, in `processes` where these are given; `close` closes them."""
         self._handlers = handlers
+        self._processes = processes
         self._tasks = tasks
         self._clock = clock
         self._threads = threads
@@ -107,12 +116,17 @@ class HandlerFastPath:
         """Begin no more handlers."""
         if self._calls:
             self._calls.close()
+        if self._processes:
+            self._processes.close()
 
     def _call(self, wanted: Sequence[tuple[Delivery[Attempt], Handler]]) -> list[AttemptCall]:
         if self._calls is None or self._callbacks is None:
             self._callbacks = LoopCallbacks(asyncio.get_running_loop())
             self._calls = HandlerCalls(
-                threads=self._threads, callbacks=self._callbacks, on_ended=self._on_ended
+                threads=self._threads,
+                callbacks=self._callbacks,
+                on_ended=self._on_ended,
+                run_sync=self._processes.run if self._processes else None,
             )
         now, callbacks = self._clock.now(), self._callbacks
         calls = [self._new_call(delivery, handler, callbacks, now) for delivery, handler in wanted]
