@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context as Variables
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from airunner.handlers.arguments import result_json
@@ -16,6 +17,7 @@ from airunner.handlers.busy_threads import BusyThreads
 from airunner.handlers.capture import current_output
 from airunner.handlers.context import Context, OutputSink
 from airunner.handlers.loop import HandlerLoop
+from airunner.handlers.pacing import paced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -153,7 +155,10 @@ class HandlerCall(Generic[K, S]):
         self._task = asyncio.current_task()
         try:
             self._raise_if_stopped()
-            self._result = result_json(await self.handler.function(*self._arguments()))
+            called = self.handler.function(*self._arguments())
+            self._result = result_json(
+                await (paced(called, self.output.room) if type(called) is CoroutineType else called)
+            )
         except BaseException as error:  # noqa: BLE001  whatever it is, it is the end of this handler alone
             self._failure = error
         self._task = None

@@ -72,6 +72,9 @@ class WorkerOutput:
         """Take how far the handler has come."""
         self._tell("progress", done, total, message[:_PIECE])
 
+    def room(self) -> None:
+        """Return None: no async handler is here."""
+
     def _tell(self, *message: object) -> None:
         if not self.is_over:
             self._worker.tell(*message)

@@ -139,7 +139,8 @@ class HandlerFastPath:
     def _new_call(
         self, delivery: Delivery[Attempt], handler: Handler, callbacks: LoopCallbacks, now: int
     ) -> AttemptCall:
-        attempt, output = delivery.body, JobOutput(callbacks, self._output_room)
+        attempt = delivery.body
+        output = JobOutput(callbacks, self._output_room, is_async=handler.is_async)
         output.on_first_output = lambda: self._hand_over(delivery)
         job = attempt.job
         # Many handlers take no context, and need none.

@@ -118,6 +118,12 @@ class Publisher:
         self._take(self._batcher.add_output(lines, stream, self._clock.now()))
         return self._until_room() if self._waiting.full else None
 
+    def add_gap(self, lines: int, reason: str) -> None:
+        """Add a Gap in the place of lines that could not be kept."""
+        first = self._batcher.next_sequence
+        telemetry.events_lost.add(lines)
+        self.add(Gap(first_sequence=first, last_sequence=first + lines - 1, reason=reason))
+
     async def finish(self, last: Sequence[EventData] = ()) -> list[Event]:
         """Add the last events and return those that are still to be reported with the attempt's end.
 
