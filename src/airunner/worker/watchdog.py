@@ -8,16 +8,15 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 
-import structlog
-
 from airunner import telemetry
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from airunner.domain.clock import Clock, Timer
 
-_log = structlog.get_logger("airunner.worker")
+_log = get_logger("airunner.worker")
 
 _BEATS: Final = 5
 _LEAST_PAUSE_SECONDS: Final = 0.1

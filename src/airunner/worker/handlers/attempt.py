@@ -6,11 +6,10 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from airunner.domain.errors import PermanentFailure, VisibilityLost
 from airunner.domain.event import ProcessEnd
 from airunner.domain.job import Outcome
+from airunner.telemetry.logs import get_logger
 from airunner.worker.handlers.failures import details_of, summary_of
 from airunner.worker.process.process import Stop
 from airunner.worker.publishing.report import AttemptEnd
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from airunner.worker.attempt import Attempt, AttemptCall, JobOutcome
     from airunner.worker.publishing.report import AttemptReport
 
-_log = structlog.get_logger("airunner.worker")
+_log = get_logger("airunner.worker")
 
 _FAILED: Final = 1
 # What a handler that timed out has for its last lines; its job is over then, whether it ends or not.

@@ -14,10 +14,9 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import structlog
-
 from airunner.domain.errors import PermanentFailure
 from airunner.handlers.calls import HandlerEnded
+from airunner.telemetry.logs import get_logger
 from airunner.worker.handlers.failures import RemoteFailure
 from airunner.worker.handlers.frames import encode, receive
 from airunner.worker.process.spawn import ProcessSpec, start_companion
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from airunner.handlers.context import Context
     from airunner.worker.attempt import AttemptCall
 
-_log = structlog.get_logger("airunner.worker")
+_log = get_logger("airunner.worker")
 
 _End: TypeAlias = tuple[Exception | None, str]
 """The error and the result that a handler ended with."""
