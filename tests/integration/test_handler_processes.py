@@ -159,6 +159,8 @@ async def test_a_time_out_kills_the_process_and_what_it_started_and_frees_the_sl
     async with processes(tmp_path, grace_seconds=0) as bench:
         job_id = await bench.submit(handler="deaf", timeout_seconds=2)
         pids = [int(word) for word in (await bench.first_output(job_id)).split()]
+        # Not even what tells it to end is read any more.
+        os.kill(pids[0], signal.SIGSTOP)
         log = await bench.log_of(job_id)
         assert (log.result.outcome, log.result.error_message) == (Outcome.TIMEOUT, "timed out after 2 s")
         for pid in pids:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _log = get_logger("airunner.worker")
 
 _FAILED: Final = 1
-# What a handler that timed out has for its last lines; its job is over then, whether it ends or not.
+# What a handler that timed out, or lost its job, has to end; its attempt is over then in any case.
 _LAST_LINES_SECONDS: Final = 1.0
 _NOTE_LENGTH: Final = 16_000
 _ERROR_LENGTH: Final = 4_000
@@ -45,11 +45,8 @@ class HandlerAttempt:
         self._delivery = delivery
         self._report = report
         self._clock = clock
-        self._patience = {
-            Stop.TIMEOUT: min(_LAST_LINES_SECONDS, grace_seconds),
-            Stop.CANCELLED: grace_seconds,
-            Stop.LOST: 0.0,
-        }
+        at_once = min(_LAST_LINES_SECONDS, grace_seconds)
+        self._patience = {Stop.TIMEOUT: at_once, Stop.CANCELLED: grace_seconds, Stop.LOST: at_once}
         self._stopped: Stop | None = None
         self._interrupted = False
         self._given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
