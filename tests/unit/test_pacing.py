@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from airunner.handlers.pacing import paced
+from airunner.handlers.pacing import run_paced
 from tests.support.consumers import turns
 
 
@@ -36,7 +36,7 @@ async def test_who_never_waits_is_never_held_back() -> None:
 
     room = Room()
     room.shut()
-    assert await paced(answer(), room) == 42
+    assert await run_paced(answer(), room) == 42
     assert room.looks == 0
 
 
@@ -51,7 +51,7 @@ async def test_without_room_it_goes_on_when_there_is_some() -> None:
 
     room = Room()
     room.shut()
-    working = asyncio.ensure_future(paced(work(), room))
+    working = asyncio.ensure_future(run_paced(work(), room))
     await turns()
     assert steps == [0]
     room.open()
@@ -73,9 +73,9 @@ async def test_what_is_awaited_answers_and_fails_as_ever() -> None:
                 await asyncio.sleep(60)
         return [*answer, "three"]
 
-    assert await paced(work(), Room()) == ["one", "two", "three"]
+    assert await run_paced(work(), Room()) == ["one", "two", "three"]
     with pytest.raises(ValueError, match="no good"):
-        await paced(fail(), Room())
+        await run_paced(fail(), Room())
 
 
 @pytest.mark.parametrize("has_room", [True, False])
@@ -92,7 +92,7 @@ async def test_a_cancellation_is_the_coroutines(has_room: bool) -> None:
     room = Room()
     if not has_room:
         room.shut()
-    working = asyncio.ensure_future(paced(work(), room))
+    working = asyncio.ensure_future(run_paced(work(), room))
     await turns()
     working.cancel()
     room.space = None
@@ -109,7 +109,7 @@ async def test_one_that_is_given_up_is_closed() -> None:
         finally:
             closed.append(True)
 
-    running = paced(work(), Room())
+    running = run_paced(work(), Room())
     running.send(None)
     running.close()
     assert closed == [True]

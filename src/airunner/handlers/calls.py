@@ -17,7 +17,7 @@ from airunner.handlers.busy_threads import BusyThreads
 from airunner.handlers.capture import current_output
 from airunner.handlers.context import Context, OutputSink
 from airunner.handlers.loop import HandlerLoop
-from airunner.handlers.pacing import paced
+from airunner.handlers.pacing import run_paced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -157,7 +157,7 @@ class HandlerCall(Generic[K, S]):
             self._raise_if_stopped()
             called = self.handler.function(*self._arguments())
             self._result = result_json(
-                await (paced(called, self.output.room) if type(called) is CoroutineType else called)
+                await (run_paced(called, self.output.room) if type(called) is CoroutineType else called)
             )
         except BaseException as error:  # noqa: BLE001  whatever it is, it is the end of this handler alone
             self._failure = error

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator
 
+T = TypeVar("T")
 
-@types.coroutine
-def paced(
-    coroutine: Coroutine[Any, Any, Any], room: Callable[[], Awaitable[None] | None]
-) -> Generator[Any, Any, Any]:
+
+async def run_paced(coroutine: Coroutine[Any, Any, T], room: Callable[[], Awaitable[None] | None]) -> T:
     """Run a coroutine, and resume it after each of its awaits only when there is room.
 
     `room` returns what to await before that, or None. An error that comes meanwhile, such as a cancellation,
-    is the coroutine's.
+    is the coroutine's. One that never waits is never held back.
     """
-    step: Callable[[Any], Any] = coroutine.send
-    value: Any = None
+    try:
+        waiting = coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    return await _resume(coroutine, waiting, room)
+
+
+@types.coroutine
+def _resume(
+    coroutine: Coroutine[Any, Any, T], waiting: Any, room: Callable[[], Awaitable[None] | None]
+) -> Generator[Any, Any, T]:
     while True:
-        try:
-            waiting = step(value)
-        except StopIteration as end:
-            return end.value
-        step = coroutine.send
+        step: Callable[[Any], Any] = coroutine.send
         try:
             value = yield waiting
             space = room()
@@ -36,3 +41,8 @@ def paced(
             raise
         except BaseException as error:  # noqa: BLE001  whatever it is, the coroutine decides what it means
             step, value = coroutine.throw, error
+        try:
+            waiting = step(value)
+        except StopIteration as end:
+            result: T = end.value
+            return result
