@@ -16,8 +16,8 @@ from airunner.queues.consumer import Consumer, ConsumerOptions
 from airunner.queues.task_runner import TaskRunner
 from airunner.services.periodic import Periodic
 from airunner.telemetry.logs import get_logger
-from airunner.worker.disk_thread import DiskThread
 from airunner.worker.attempt import REFUSED_TOKEN_SECONDS
+from airunner.worker.disk_thread import DiskThread
 from airunner.worker.handlers.fast_path import HandlerFastPath
 from airunner.worker.handlers.processes import HandlerProcesses
 from airunner.worker.metrics import AttemptMetrics

@@ -156,9 +156,9 @@ class Publisher:
         if self._sender:
             self._sender.cancel()
             await asyncio.wait({self._sender})
-        await self._waiting.close()
         if self._attempt.refusals.lost:
             self._count_dropped()
+        await self._waiting.close()
         self.lost.cancel()
 
     def _count_dropped(self) -> None:
