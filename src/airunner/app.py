@@ -94,6 +94,7 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
     from airunner.worker.process.checkout import CheckoutRules
     from airunner.worker.publishing.spool_folder import SpoolFolder
     from airunner.worker.runner import AttemptEnvironment
+    from airunner.worker.watchdog import StandardErrorStacks
     from airunner.worker.worker import Worker, WorkerOptions
 
     worker = settings.worker
@@ -114,9 +115,13 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
         worker_id=worker.worker_id or f"{socket.gethostname()}-{os.getpid()}",
         instance_id=worker.instance_id,
         visibility_timeout_seconds=worker.visibility_timeout_seconds,
+        refused_token_seconds=worker.refused_token_seconds,
         drain_seconds=worker.drain_seconds,
         handlers=_load_handlers(worker.handlers) if worker.handlers else None,
+        handler_processes=worker.handler_processes,
+        handler_sources=worker.handlers,
         environment=environment,
+        stacks=StandardErrorStacks(),
     )
     return Worker(client, client, SystemClock(), options)
 

@@ -333,9 +333,10 @@ redriven = values(
     answers.Redriven, redriven=st.lists(dead_letters, max_size=2), left=st.lists(dead_letters, max_size=2)
 )
 
-# The errors that have a code of their own; those below them come back as these.
+# The errors that have a code, or a detail, of their own; those below them come back as these.
 _PLAIN_ERRORS: tuple[type[errors.AirunnerError], ...] = (
     errors.InvalidArgument,
+    errors.InvalidTaskToken,
     errors.NotFound,
     errors.FailedPrecondition,
     errors.AlreadyExists,

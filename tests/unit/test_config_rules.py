@@ -43,6 +43,8 @@ RANGES = [
     ("worker.visibility_timeout_seconds", 0, 43200),
     ("worker.grace_seconds", 0, 3600),
     ("worker.drain_seconds", 0, 43200),
+    ("worker.refused_token_seconds", 1, 3600),
+    ("worker.handler_processes", 0, 256),
     ("worker.git_depth", 0, 1_000_000),
     ("worker.spool_max_bytes", 0, None),
 ]

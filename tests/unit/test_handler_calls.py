@@ -29,6 +29,8 @@ class NoOutput:
 
     def progress(self, done: int, total: int, message: str) -> None: ...
 
+    def room(self) -> None: ...
+
 
 Call: TypeAlias = HandlerCall[str, NoOutput]
 

@@ -44,6 +44,9 @@ class RememberedOutput:
     def progress(self, done: int, total: int, message: str) -> None:
         self.out += f"<{done}/{total} {message}>"
 
+    def room(self) -> None:
+        return None
+
 
 def context(output: RememberedOutput | None = None) -> Context:
     return Context(

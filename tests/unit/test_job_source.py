@@ -290,6 +290,42 @@ async def test_only_not_found_makes_a_job_lost() -> None:
         assert await bench.source.extend(delivery) is Hold.LOST
 
 
+async def test_a_token_that_is_refused_for_a_minute_makes_a_job_lost_and_not_sooner() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        bench.network.lost_requests.extend([InvalidTaskToken()] * 10_000)
+        began = bench.clock.now()
+        holding = asyncio.ensure_future(bench.source.extend(delivery))
+        while not holding.done():
+            await until(lambda: holding.done() or bench.clock.waiting > 1)
+            bench.clock.advance(5)
+        assert await holding is Hold.LOST
+        assert 60_000 <= bench.clock.now() - began <= 75_000
+
+
+async def test_refusals_before_an_answer_that_took_the_token_do_not_count() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        for _ in range(5):
+            bench.network.lost_requests.extend([InvalidTaskToken()] * 4)
+            holding = asyncio.ensure_future(bench.source.extend(delivery))
+            for pause in (1, 2, 4, 5):
+                await bench.pass_time(pause)
+            await bench.pass_time(30)
+            assert await holding is Hold.HELD
+
+
+async def test_a_release_outlives_a_token_that_is_refused_for_a_while() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        bench.network.lost_requests.extend([InvalidTaskToken()] * 3)
+        releasing = asyncio.ensure_future(bench.source.release(delivery, 0, ""))
+        for pause in (1, 2, 4):
+            await bench.pass_time(pause)
+        await releasing
+        assert (await bench.job(delivery)).state is JobState.SCHEDULED
+
+
 async def test_many_completions_are_one_call() -> None:
     async with source() as bench:
         taken = await bench.take(20)

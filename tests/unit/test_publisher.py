@@ -7,9 +7,11 @@ import hashlib
 
 import pytest
 
+from airunner import telemetry
 from airunner.domain.errors import (
     DeadlineExceeded,
     InvalidArgument,
+    InvalidTaskToken,
     MessageTooLarge,
     Overloaded,
     ResourceExhausted,
@@ -191,6 +193,39 @@ async def test_an_event_that_the_server_refuses_becomes_a_gap_and_takes_no_other
         assert isinstance(stored[0].data, Gap)
         assert stored[0].data.last_sequence == 50
         assert await bench.stored_output() == b"".join(lines(150)[50:])
+
+
+async def test_a_refused_task_token_replaces_no_line() -> None:
+    async with publishing() as bench:
+        bench.network.open.clear()
+        bench.publisher.add_output(lines(150), OUT)
+        bench.network.lost_requests.extend([InvalidTaskToken()] * 4)
+        bench.network.open.set()
+        for pause in (1, 2, 4, 5):
+            await until(lambda: bench.clock.waiting >= 2)  # the pause, beside the upkeep
+            bench.clock.advance(pause)
+        await until(lambda: bench.publisher.idle)
+        assert await bench.publisher.finish() == []
+        assert await bench.stored_output() == b"".join(lines(150))
+        assert [event.sequence for event in await bench.stored()] == list(range(1, 151))
+
+
+async def test_a_task_token_that_is_refused_for_a_minute_ends_the_attempt_and_what_it_had_to_say() -> None:
+    async with publishing() as bench:
+        bench.network.lost_requests.extend([InvalidTaskToken()] * 10_000)
+        dropped = telemetry.events_dropped.read()[()]
+        began = bench.clock.now()
+        bench.publisher.add_output(lines(70), OUT)
+        while not bench.publisher.lost.done():
+            await until(lambda: bench.publisher.lost.done() or bench.clock.waiting >= 2)
+            bench.clock.advance(2)
+        assert 60_000 <= bench.clock.now() - began <= 75_000
+        with pytest.raises(VisibilityLost):
+            await bench.publisher.finish()
+        await bench.publisher.abandon()
+        await bench.publisher.abandon()
+        assert telemetry.events_dropped.read()[()] == dropped + 70
+        assert await bench.stored() == []
 
 
 async def test_too_much_waiting_pushes_back_on_the_producer() -> None:

@@ -42,6 +42,7 @@ _HTTP_STATUSES = {
 _TOO_LARGE = "message is larger than"
 _TYPE_PREFIX = "type.googleapis.com/"
 _MISMATCH_TYPE = pb.SequenceMismatch.DESCRIPTOR.full_name
+_TOKEN_TYPE = pb.InvalidTaskToken.DESCRIPTOR.full_name
 _RETRY_TYPE = "google.rpc.RetryInfo"
 # No server makes us wait for longer, whatever it says.
 _MAX_RETRY_MS = 300_000
@@ -59,6 +60,8 @@ def to_connect(error: errors.AirunnerError) -> ConnectError:
     if isinstance(error, errors.SequenceMismatch):
         detail = pb.SequenceMismatch(expected_sequence=error.expected).SerializeToString()
         details.append(AnyMessage(type_url=_TYPE_PREFIX + _MISMATCH_TYPE, value=detail))
+    if isinstance(error, errors.InvalidTaskToken):
+        details.append(AnyMessage(type_url=_TYPE_PREFIX + _TOKEN_TYPE, value=b""))
     if isinstance(error, errors.Overloaded):
         detail = _retry_info(error).SerializeToString()
         details.append(AnyMessage(type_url=_TYPE_PREFIX + _RETRY_TYPE, value=detail))
@@ -71,6 +74,8 @@ def from_connect(error: ConnectError) -> errors.AirunnerError:
         if error.code is Code.OUT_OF_RANGE and detail.type_name == _MISMATCH_TYPE:
             mismatch = pb.SequenceMismatch.FromString(detail.message_bytes)
             return _mismatch(mismatch.expected_sequence, error.message)
+        if error.code is Code.INVALID_ARGUMENT and detail.type_name == _TOKEN_TYPE:
+            return errors.InvalidTaskToken(error.message)
         if error.code is Code.RESOURCE_EXHAUSTED and detail.type_name == _RETRY_TYPE:
             return _overloaded(pb.RetryInfo.FromString(detail.message_bytes), error.message)
     if error.code is Code.RESOURCE_EXHAUSTED and error.message.startswith(_TOO_LARGE):
@@ -85,6 +90,7 @@ def to_entry(error: errors.AirunnerError) -> pb.EntryError:
         message=error.text,
         expected_sequence=error.expected if isinstance(error, errors.SequenceMismatch) else 0,
         retry_info=_retry_info(error) if isinstance(error, errors.Overloaded) else None,
+        invalid_task_token=isinstance(error, errors.InvalidTaskToken),
     )
 
 
@@ -94,6 +100,8 @@ def from_entry(entry: pb.EntryError) -> errors.AirunnerError:
         return _mismatch(entry.expected_sequence, entry.message)
     if entry.HasField("retry_info"):
         return _overloaded(entry.retry_info, entry.message)
+    if entry.invalid_task_token:
+        return errors.InvalidTaskToken(entry.message)
     return _ERRORS.get(Code(entry.code), errors.InternalError)(entry.message)
 
 

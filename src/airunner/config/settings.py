@@ -216,7 +216,9 @@ class WorkerSettings(Section):
     visibility_timeout_seconds: WholeNumber = Field(default=0, ge=0, le=MAX_VISIBILITY_SECONDS)
     grace_seconds: Seconds = Field(default=10, ge=0, le=MAX_WAIT_SECONDS)
     drain_seconds: Seconds = Field(default=30, ge=0, le=MAX_VISIBILITY_SECONDS)
+    refused_token_seconds: Seconds = Field(default=60, ge=1, le=MAX_WAIT_SECONDS)
     handlers: CommaList[str] = ()
+    handler_processes: WholeNumber = Field(default=0, ge=0, le=256)
     work_dir: FilePath | None = None
     redact_names: CommaList[str] = ()
     git_allow_file: bool = False

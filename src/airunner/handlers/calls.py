@@ -1,4 +1,7 @@
-"""Calling handlers beside the worker's loop: sync ones in threads, async ones on a loop of their own."""
+"""Calling handlers beside the worker's loop: sync ones in threads, async ones on a loop of their own.
+
+A thread may leave a call to another process, and only wait for it there.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context as Variables
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from airunner.handlers.arguments import result_json
+from airunner.handlers.busy_threads import BusyThreads
 from airunner.handlers.capture import current_output
 from airunner.handlers.context import Context, OutputSink
 from airunner.handlers.loop import HandlerLoop
+from airunner.handlers.pacing import run_paced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,6 +29,16 @@ K = TypeVar("K")
 S = TypeVar("S", bound=OutputSink)
 
 
+class CallControl(Protocol):
+    """Reaches a call that runs in another process. Does not block, and raises nothing."""
+
+    def stop(self) -> None:
+        """Tell the handler to end."""
+
+    def kill(self) -> None:
+        """End its process."""
+
+
 class HandlerCall(Generic[K, S]):
     """One call of a handler with a payload.
 
@@ -32,8 +48,8 @@ class HandlerCall(Generic[K, S]):
     """
 
     __slots__ = (
-        *("_context", "_done", "_failure", "_handler", "_payload_json", "_result", "_stopped", "_task"),
-        *("key", "output", "settled"),
+        *("_control", "_done", "_failure", "_killed", "_result", "_task"),
+        *("context", "handler", "key", "output", "payload_json", "settled", "stopped"),
     )
 
     def __init__(
@@ -43,10 +59,13 @@ class HandlerCall(Generic[K, S]):
         self.output = output
         self.settled = False
         """Whether the worker's loop knows that the handler has ended."""
-        self._handler = handler
-        self._payload_json = payload_json
-        self._context = context
-        self._stopped = False
+        self.handler = handler
+        self.payload_json = payload_json
+        self.context = context
+        self.stopped = False
+        """Whether the handler was asked to end."""
+        self._killed = False
+        self._control: CallControl | None = None
         self._done: asyncio.Future[str] | None = None
         self._result = ""
         self._failure: BaseException | None = None
@@ -55,12 +74,20 @@ class HandlerCall(Generic[K, S]):
     @property
     def is_async(self) -> bool:
         """Whether it belongs on the loop of handlers."""
-        return self._handler.is_async
+        return self.handler.is_async
 
     @property
     def failed(self) -> bool:
         """Whether it has ended by an error."""
         return self._failure is not None
+
+    @property
+    def error(self) -> Exception | None:
+        """The error that it ended with; what is no ordinary one is a HandlerEnded."""
+        error = self._failure
+        if error is None or (isinstance(error, Exception) and not isinstance(error, StopIteration)):
+            return error
+        return _ended_by(error)
 
     @property
     def result(self) -> str:
@@ -80,12 +107,32 @@ class HandlerCall(Generic[K, S]):
 
         A thread cannot be stopped: it is over when it returns.
         """
-        self._stopped = True
-        if self._context:
-            self._context.stopped.set()
+        self.stopped = True
+        if self.context:
+            self.context.stopped.set()
+        if self._control:
+            self._control.stop()
         task = self._task
         if task and not task.get_loop().is_closed():
             task.get_loop().call_soon_threadsafe(self._cancel)
+
+    def kill(self) -> None:
+        """End the handler at once if it runs in another process; elsewhere nothing can."""
+        self._killed = True
+        if self._control:
+            self._control.kill()
+
+    def attach(self, control: CallControl) -> None:
+        """Let `stop` and `kill` reach the call in another process, also if they came before."""
+        self._control = control
+        if self.stopped:
+            control.stop()
+        if self._killed:
+            control.kill()
+
+    def end(self, failure: Exception | None, result: str = "") -> None:
+        """Take how the handler ended in another process."""
+        self._failure, self._result = failure, result
 
     def settle(self) -> None:
         """Take note, on the worker's loop, that the handler has ended."""
@@ -97,7 +144,8 @@ class HandlerCall(Generic[K, S]):
         """Call a sync handler, in the current thread."""
         current_output.set(self.output)
         try:
-            self._result = result_json(self._handler.function(*self._arguments()))
+            self._raise_if_stopped()
+            self._result = result_json(self.handler.function(*self._arguments()))
         except BaseException as error:  # noqa: BLE001  whatever it is, it is the end of this handler alone
             self._failure = error
 
@@ -107,13 +155,16 @@ class HandlerCall(Generic[K, S]):
         self._task = asyncio.current_task()
         try:
             self._raise_if_stopped()
-            self._result = result_json(await self._handler.function(*self._arguments()))
+            called = self.handler.function(*self._arguments())
+            self._result = result_json(
+                await (run_paced(called, self.output.room) if type(called) is CoroutineType else called)
+            )
         except BaseException as error:  # noqa: BLE001  whatever it is, it is the end of this handler alone
             self._failure = error
         self._task = None
 
     def _raise_if_stopped(self) -> None:
-        if self._stopped:
+        if self.stopped:
             raise asyncio.CancelledError
 
     def _cancel(self) -> None:
@@ -122,16 +173,14 @@ class HandlerCall(Generic[K, S]):
             self._task.cancel()
 
     def _arguments(self) -> list[object]:
-        return self._handler.arguments.bind(self._payload_json, self._context)
+        return self.handler.arguments.bind(self.payload_json, self.context)
 
     def _resolve(self, done: asyncio.Future[str]) -> None:
-        error = self._failure
+        error = self.error
         if error is None:
             done.set_result(self._result)
-        elif isinstance(error, Exception) and not isinstance(error, StopIteration):
-            done.set_exception(error)
         else:
-            done.set_exception(_ended_by(error))
+            done.set_exception(error)
 
 
 class HandlerEnded(Exception):
@@ -144,15 +193,24 @@ C = TypeVar("C", bound=HandlerCall[Any, Any])
 class HandlerCalls(Generic[C]):
     """Runs calls of handlers, so many sync ones at once; a handler that blocks delays no heartbeat.
 
-    `on_ended` is called with the calls that have ended, many at once, on the loop of `callbacks`.
+    `on_ended` is called with the calls that have ended, many at once, on the loop of `callbacks`. `run_sync`
+    runs a sync call to its end in the current thread; what it raises fails the call. Without it the call runs
+    in that thread.
     """
 
     def __init__(
-        self, *, threads: int, callbacks: LoopCallbacks, on_ended: Callable[[Sequence[C]], None]
+        self,
+        *,
+        threads: int,
+        callbacks: LoopCallbacks,
+        on_ended: Callable[[Sequence[C]], None],
+        run_sync: Callable[[C], None] | None = None,
     ) -> None:
         self._on_ended = on_ended
+        self._run_sync = run_sync or _run
         self._callbacks = callbacks
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="airunner-handler")
+        self._busy: BusyThreads[C] = BusyThreads()
         self._ended: deque[C] = deque()
         self._posted = False
         self._handler_loop: HandlerLoop[C] | None = None
@@ -168,6 +226,10 @@ class HandlerCalls(Generic[C]):
             if not call.is_async:
                 self._threads.submit(Variables().run, self._run_in_thread, call)
 
+    def processor_times(self) -> list[tuple[C, float]]:
+        """Return the last call of each thread, and its seconds of CPU time since the last look."""
+        return self._busy.look()
+
     def close(self) -> None:
         """Begin no more; threads that still run are left to themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -175,7 +237,11 @@ class HandlerCalls(Generic[C]):
             self._handler_loop.close()
 
     def _run_in_thread(self, call: C) -> None:
-        call.run()
+        self._busy.enter(call)
+        try:
+            self._run_sync(call)
+        except Exception as error:  # noqa: BLE001  whatever it is, nobody shall wait for this call for ever
+            call.end(error)
         self._end(call)
 
     def _end(self, call: C) -> None:
@@ -192,6 +258,10 @@ class HandlerCalls(Generic[C]):
         for call in calls:
             call.settle()
         self._on_ended(calls)
+
+
+def _run(call: HandlerCall[Any, Any]) -> None:
+    call.run()
 
 
 def _ended_by(error: BaseException) -> HandlerEnded:

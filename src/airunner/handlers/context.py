@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping
 
 _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -24,6 +24,9 @@ class OutputSink(Protocol):
 
     def progress(self, done: int, total: int, message: str) -> None:
         """Take how far the handler has come."""
+
+    def room(self) -> Awaitable[None] | None:
+        """Return what an async handler awaits before it goes on, while it has written too much; else None."""
 
 
 class StopFlag:

@@ -9,7 +9,13 @@ from airunner.telemetry.logs import logs_dropped
 
 attempts_ended = Counter("airunner.worker.attempts", "Attempts that ended here", "outcome")
 attempts_running = Gauge("airunner.worker.running", "Attempts at work")
+handlers_overdue = Gauge(
+    "airunner.worker.handlers_overdue", "Handlers that go on though their attempts are over"
+)
 worker_slots = Gauge("airunner.worker.slots", "Attempts that may be at work at the same time")
+loop_lag = Histogram(
+    "airunner.worker.loop_lag", "How late a beat of the worker's event loop was", SECONDS, unit="s"
+)
 attempt_time = Histogram(
     "airunner.worker.attempt_time", "From the begin of an attempt to its end here", LONG_SECONDS, unit="s"
 )
@@ -33,11 +39,16 @@ publish_latency = Histogram(
 )
 publish_retries = Counter("airunner.publish.retries", "Publish calls that failed and were retried")
 events_lost = Counter("airunner.publish.events_lost", "Events lost and replaced by a GAP")
+events_dropped = Counter(
+    "airunner.publish.events_dropped", "Events of attempts that were lost since their task token was refused"
+)
 
 WORKER_METRICS: Final[tuple[Instrument, ...]] = (
     attempts_ended,
     attempts_running,
+    handlers_overdue,
     worker_slots,
+    loop_lag,
     attempt_time,
     receives_failed,
     heartbeats_failed,
@@ -49,5 +60,6 @@ WORKER_METRICS: Final[tuple[Instrument, ...]] = (
     publish_latency,
     publish_retries,
     events_lost,
+    events_dropped,
     logs_dropped,
 )

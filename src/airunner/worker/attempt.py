@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from airunner.domain.event import Event
 from airunner.domain.job import SECRET_MASK, Job, JobResult
@@ -20,6 +20,36 @@ if TYPE_CHECKING:
     """The call of the handler of an attempt."""
 
 _log = get_logger("airunner.worker")
+
+REFUSED_TOKEN_SECONDS: Final = 60.0
+"""After so long of nothing but refusals of its task token an attempt is lost, if nothing else is set."""
+
+
+class TokenRefusals:
+    """Since when the server refuses the task token of an attempt, in heartbeats and publishes together.
+
+    One refusal costs nothing: while keys change, another server takes what this one refuses. An attempt whose
+    token every answer refused for `limit_seconds` is lost. A call without an answer says nothing about it.
+    """
+
+    __slots__ = ("_limit_ms", "_since", "lost")
+
+    def __init__(self, limit_seconds: float = REFUSED_TOKEN_SECONDS) -> None:
+        self._limit_ms = round(1000 * limit_seconds)
+        self._since: int | None = None
+        self.lost = False
+        """Whether the attempt is lost."""
+
+    def refused(self, now: int) -> bool:
+        """Take note of an answer that refused the token; return whether the attempt is lost."""
+        if self._since is None:
+            self._since = now
+        self.lost = self.lost or now - self._since >= self._limit_ms
+        return self.lost
+
+    def accepted(self) -> None:
+        """Take note of an answer that took the token."""
+        self._since = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -38,6 +68,8 @@ class Attempt:
     """Whether anything happened that may have had an effect: then giving it back costs a try."""
     last_events: Sequence[Event] = ()
     """Events that nobody published yet and that belong to the attempt's end, if it is given back."""
+    refusals: TokenRefusals = field(default_factory=TokenRefusals, repr=False)
+    """What the server's answers say of the task token."""
     watched: bool = False
     """Whether somebody watches the job, by the server's last answer; changed by `set_watched` only."""
     on_watched: Callable[[], None] | None = field(default=None, repr=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from airunner import telemetry
 from airunner.domain.errors import (
     AirunnerError,
     DeadlineExceeded,
@@ -25,6 +26,7 @@ from airunner.domain.job import JobResult, Outcome
 from airunner.domain.retry import retry
 from airunner.domain.splitting import split_by_size
 from airunner.telemetry.logs import get_logger
+from airunner.worker.attempt import REFUSED_TOKEN_SECONDS
 from airunner.worker.publishing.unpublished import event_bytes, gap_event
 
 if TYPE_CHECKING:
@@ -42,7 +44,6 @@ _log = get_logger("airunner.worker")
 _CALL_BYTES: Final = 2 * 1024 * 1024
 _RESULT_OVERHEAD: Final = 1024
 _KEEP_SECONDS: Final = 600.0
-_REFUSED_TOKEN_MS: Final = 60_000
 # Errors that no other division of the requests would change.
 _OF_THE_CALLER: Final = (Unauthenticated, PermissionDenied)
 
@@ -53,16 +54,24 @@ class Completer:
     Repeats what may succeed later for as long as it takes, so a job that is over stays over. Completions of
     lost attempts (NOT_FOUND, FAILED_PRECONDITION) are forgotten. After an answer that no completion should
     have (a proxy's, a key that was revoked, a failing server) it is repeated for ten minutes, or for the
-    visibility where that is longer; after one that refuses the task token, for a minute.
+    visibility where that is longer; after one that refuses the task token, for `refused_token_seconds`.
     For one that the server finds incomplete, a Gap takes the place of the missing events. One that it refuses
     or finds too large is replaced by a failure without the handler's result, then by one without the last
     events: a job can always end.
     """
 
-    def __init__(self, jobs: JobsApi, clock: Clock, policy: RetryPolicy) -> None:
+    def __init__(
+        self,
+        jobs: JobsApi,
+        clock: Clock,
+        policy: RetryPolicy,
+        *,
+        refused_token_seconds: float = REFUSED_TOKEN_SECONDS,
+    ) -> None:
         self._jobs = jobs
         self._clock = clock
         self._policy = policy
+        self._refused_token_ms = round(1000 * refused_token_seconds)
         self._odd_since: dict[str, int] = {}
 
     async def complete(self, requests: Sequence[CompleteRequest], visibility_seconds: float = 0) -> None:
@@ -115,7 +124,7 @@ class Completer:
             case NotFound() | FailedPrecondition():
                 return None
             case InvalidTaskToken():
-                return self._keep(request, outcome, _REFUSED_TOKEN_MS)
+                return self._keep(request, outcome, self._refused_token_ms)
             case SequenceMismatch(expected=expected):
                 return _with_gap(request, expected, self._clock.now())
             case InvalidArgument() | MessageTooLarge():
@@ -129,6 +138,9 @@ class Completer:
         now = self._clock.monotonic()
         if now - self._odd_since.setdefault(request.task_token, now) < keep_ms:
             return request
+        telemetry.events_dropped.add(
+            sum(event.last_sequence - event.sequence + 1 for event in request.events)
+        )
         _log.error("complete.given_up", job_id=request.job_id, error=error.text)
         return None
 

@@ -43,7 +43,7 @@ class AttemptEnvironment:
     work_dir: Path | None = None
     """Where the folders of attempts are made; None is the system's folder for temporary files."""
     grace_seconds: float = 10.0
-    """How long a process that was asked to end may take."""
+    """How long a process, or a handler, that was asked to end may take."""
     secrets: frozenset[bytes] = field(default=frozenset(), repr=False)
     """What no output may show, whatever the job: the worker's own key."""
     redact_names: tuple[str, ...] = ()
@@ -63,7 +63,8 @@ class JobRunner:
         self._events = events
         self._clock = clock
         self._environment = environment
-        self._reaper = OrphanReaper()
+        self.reaper = OrphanReaper()
+        """Ends what processes of jobs, and of handlers, leave behind."""
         self._disk = DiskThread("spool")
         self.folders = WorkFolders(environment.work_dir)
         """The folders of attempts."""
@@ -73,7 +74,7 @@ class JobRunner:
     def close(self) -> None:
         """Kill what jobs left running, in whatever session. Blocks for a moment."""
         self._disk.close()
-        self._reaper.close()
+        self.reaper.close()
 
     async def process(self, delivery: Delivery[Attempt]) -> JobOutcome:
         """Run the job and return how it ended, with the events that were not published before."""
@@ -93,14 +94,15 @@ class JobRunner:
     async def _run(self, delivery: Delivery[Attempt], report: AttemptReport) -> JobOutcome:
         job, call = delivery.body.job, delivery.body.call
         if call:
-            return await HandlerAttempt(delivery, report, self._clock).run(call)
+            grace_seconds = self._environment.grace_seconds
+            return await HandlerAttempt(delivery, report, self._clock, grace_seconds=grace_seconds).run(call)
         began_at = self._clock.now()
         refusal = self._refusal(job.params)
         if refusal:
             return await report.refuse(refusal, CANNOT_START, began_at)
         try:
             async with self._folder(job.params) as folder:
-                self._reaper.ensure()
+                self.reaper.ensure()
                 attempt = CommandAttempt(delivery, report, self._clock)
                 return await attempt.run(self._spec(job, folder), self._environment.checkout)
         except _NoFolder as error:
@@ -169,7 +171,7 @@ class JobRunner:
                 "AIRUNNER_JOB_ID": job.job_id,
                 "AIRUNNER_ATTEMPT": str(job.attempt),
                 "AIRUNNER_QUEUE": job.queue,
-                **self._reaper.environment,
+                **self.reaper.environment,
             },
             working_directory=folder,
             pty=params.process_type is ProcessType.PTY,

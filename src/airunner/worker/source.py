@@ -13,6 +13,7 @@ from airunner.domain.errors import (
     AirunnerError,
     FailedPrecondition,
     InvalidArgument,
+    InvalidTaskToken,
     MessageTooLarge,
     NotFound,
 )
@@ -26,7 +27,7 @@ from airunner.domain.requests import (
 from airunner.domain.retry import RetryPolicy, retry
 from airunner.queues.base import Delivery, Hold
 from airunner.telemetry.logs import get_logger
-from airunner.worker.attempt import Attempt, JobOutcome
+from airunner.worker.attempt import REFUSED_TOKEN_SECONDS, Attempt, JobOutcome, TokenRefusals
 from airunner.worker.completion import Completer
 
 if TYPE_CHECKING:
@@ -58,23 +59,36 @@ class Subscription:
     instance_id: str = ""
     visibility_timeout_seconds: int = 0
     wait_seconds: int = limits.MAX_DEQUEUE_WAIT_SECONDS
+    refused_token_seconds: float = REFUSED_TOKEN_SECONDS
+    """How long every answer may refuse the task token of an attempt before that is lost."""
 
 
 class JobSource:
     """Implements Source over any JobsApi.
 
     A heartbeat is one UpdateJob that the server holds until there is news or the next is due. It is repeated
-    until the server answers: only NOT_FOUND makes a job LOST. A dead-lettered job is completed as failed.
+    until the server answers: only NOT_FOUND makes a job LOST, and refusals of its task token alone for long
+    enough (`Subscription.refused_token_seconds`). A dead-lettered job is completed as failed.
     """
 
     def __init__(
-        self, jobs: JobsApi, subscription: Subscription, *, clock: Clock, policy: RetryPolicy | None = None
+        self,
+        jobs: JobsApi,
+        subscription: Subscription,
+        *,
+        clock: Clock,
+        policy: RetryPolicy | None = None,
+        on_visibility: Callable[[float], object] | None = None,
     ) -> None:
+        """`on_visibility` is called with the visibility, in seconds, of what was dequeued together."""
         self._jobs = jobs
         self._subscription = subscription
         self._clock = clock
         self._policy = policy or RetryPolicy()
-        self._completer = Completer(jobs, clock, self._policy)
+        self._on_visibility = on_visibility
+        self._completer = Completer(
+            jobs, clock, self._policy, refused_token_seconds=subscription.refused_token_seconds
+        )
 
     async def receive(self, max_deliveries: int) -> Sequence[Delivery[Attempt]]:
         """Dequeue jobs from the first queue that has any; those on their last try are confirmed first."""
@@ -90,10 +104,12 @@ class JobSource:
             first_lease_seconds=_FIRST_LEASE_SECONDS,
         )
         try:
-            deliveries = [_delivery(dequeued) for dequeued in await self._jobs.dequeue_jobs(request)]
+            deliveries = [self._delivery(dequeued) for dequeued in await self._jobs.dequeue_jobs(request)]
         except AirunnerError:
             telemetry.receives_failed.add(1)
             raise
+        if deliveries and self._on_visibility:
+            self._on_visibility(_visibility_seconds(deliveries[0].body))
         last_tries = [delivery for delivery in deliveries if delivery.body.job.life.tries_left <= 0]
         return await self._confirmed(deliveries, last_tries) if last_tries else deliveries
 
@@ -168,6 +184,21 @@ class JobSource:
         lost = {one.key for one, held in zip(last_tries, answers, strict=True) if held is None}
         return [delivery for delivery in deliveries if delivery.key not in lost]
 
+    def _delivery(self, dequeued: DequeuedJob) -> Delivery[Attempt]:
+        attempt = Attempt(
+            job=dequeued.job,
+            task_token=dequeued.task_token,
+            refusals=TokenRefusals(self._subscription.refused_token_seconds),
+        )
+        if dequeued.job.execution.assumed:
+            _log.warning("job.no_execution_config", job_id=dequeued.job.job_id)
+        return Delivery(
+            body=attempt,
+            key=dequeued.job.job_id,
+            attempt=max(1, dequeued.job.attempt),
+            extend_after_seconds=min(_EXTEND_AFTER_SECONDS, _heartbeat_seconds(attempt)),
+        )
+
     async def _heartbeat(self, attempt: Attempt, wait_seconds: int) -> HeldJob | None:
         """Return the server's answer, however long it takes to reach it; None if the attempt is over."""
 
@@ -186,11 +217,30 @@ class JobSource:
             _log.warning("heartbeat.failed", job_id=job_id, failures=failures, error=_text(error))
 
         try:
-            return await retry(
-                self._policy, self._clock, update, retry_if=_any_but(NotFound), on_failure=log_failure
+            held = await retry(
+                self._policy,
+                self._clock,
+                update,
+                retry_if=self._unless_lost(attempt, NotFound),
+                on_failure=log_failure,
             )
-        except NotFound:
+        except (NotFound, InvalidTaskToken):
             return None
+        attempt.refusals.accepted()
+        return held
+
+    def _unless_lost(self, attempt: Attempt, *final: type[AirunnerError]) -> Callable[[Exception], bool]:
+        """Return the condition for repeating a call: any error of the server but the final ones.
+
+        One that refuses the task token is final when that made the attempt lost.
+        """
+
+        def retry_if(error: Exception) -> bool:
+            if isinstance(error, InvalidTaskToken):
+                return not attempt.refusals.refused(self._clock.now())
+            return isinstance(error, AirunnerError) and not isinstance(error, final)
+
+        return retry_if
 
     async def _release(self, request: ReleaseRequest, attempt: Attempt) -> None:
         job_id = attempt.job.job_id
@@ -203,7 +253,7 @@ class JobSource:
                 self._policy,
                 self._clock,
                 lambda: self._jobs.release_job(request),
-                retry_if=_any_but(*_REFUSALS),
+                retry_if=self._unless_lost(attempt, *_REFUSALS),
                 on_failure=log_failure,
             )
         except _REFUSALS as error:
@@ -216,18 +266,6 @@ class JobSource:
             unstarted=request.unstarted,
             state=state.name,
         )
-
-
-def _delivery(dequeued: DequeuedJob) -> Delivery[Attempt]:
-    attempt = Attempt(job=dequeued.job, task_token=dequeued.task_token)
-    if dequeued.job.execution.assumed:
-        _log.warning("job.no_execution_config", job_id=dequeued.job.job_id)
-    return Delivery(
-        body=attempt,
-        key=dequeued.job.job_id,
-        attempt=max(1, dequeued.job.attempt),
-        extend_after_seconds=min(_EXTEND_AFTER_SECONDS, _heartbeat_seconds(attempt)),
-    )
 
 
 def _heartbeat_seconds(attempt: Attempt) -> float:
@@ -249,11 +287,6 @@ def _completion(attempt: Attempt, outcome: JobOutcome) -> CompleteRequest:
         events=outcome.events,
         job_id=attempt.job.job_id,
     )
-
-
-def _any_but(*final: type[AirunnerError]) -> Callable[[Exception], bool]:
-    """Return the condition for repeating a call: any error of the server but the final ones."""
-    return lambda error: isinstance(error, AirunnerError) and not isinstance(error, final)
 
 
 def _text(error: Exception) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from airunner import telemetry
+from airunner.domain import limits
 from airunner.domain.errors import InvalidArgument, PermissionDenied, Unauthenticated
 from airunner.handlers.capture import captured
 from airunner.handlers.registry import Registry
@@ -16,16 +17,20 @@ from airunner.queues.consumer import Consumer
 from airunner.queues.task_runner import TaskRunner
 from airunner.services.periodic import Periodic
 from airunner.telemetry.logs import get_logger
+from airunner.worker.attempt import REFUSED_TOKEN_SECONDS
 from airunner.worker.disk_thread import DiskThread
 from airunner.worker.handlers.fast_path import HandlerFastPath
+from airunner.worker.handlers.processes import HandlerProcesses
 from airunner.worker.metrics import AttemptMetrics
 from airunner.worker.runner import AttemptEnvironment, JobRunner
 from airunner.worker.source import JobSource, Subscription
+from airunner.worker.watchdog import LoopWatchdog
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.services.api import EventsApi, JobsApi
     from airunner.worker.attempt import Attempt, JobOutcome
+    from airunner.worker.watchdog import StackDumps
 
 _log = get_logger("airunner.worker")
 
@@ -49,12 +54,21 @@ class WorkerOptions:
     instance_id: str = ""
     visibility_timeout_seconds: int = 0
     """Zero leaves it to the server."""
+    refused_token_seconds: float = REFUSED_TOKEN_SECONDS
+    """How long every answer may refuse the task token of an attempt before that is lost."""
     drain_seconds: float = 30.0
     """How long jobs may go on after `stop`."""
     handlers: Registry | None = None
     """The Python functions that do jobs; what they print and log goes to their jobs while the worker runs."""
+    handler_processes: int = 0
+    """How many processes run the sync handlers, each one at a time; with 0 they run in threads."""
+    handler_sources: tuple[str, ...] = ()
+    """Where these processes load the handlers from."""
     environment: AttemptEnvironment = field(default_factory=AttemptEnvironment)
     """What each attempt gets."""
+    stacks: StackDumps | None = None
+    """Shows what keeps the loop from its turns; the worker closes it. It is the whole process's, so only a
+    program that is nothing but a worker gives one."""
 
 
 class Worker:
@@ -67,19 +81,27 @@ class Worker:
             options.handlers or Registry(),
             TaskRunner(AttemptMetrics(runner.process, clock).process),
             clock,
-            threads=options.concurrency,
+            threads=options.handler_processes or options.concurrency,
+            processes=self._handler_processes(),
         )
         subscription = Subscription(
             queues=options.queues,
             worker_id=options.worker_id,
             instance_id=options.instance_id,
             visibility_timeout_seconds=options.visibility_timeout_seconds,
+            refused_token_seconds=options.refused_token_seconds,
+        )
+        self._watchdog = LoopWatchdog(
+            options.stacks,
+            clock,
+            visibility_seconds=options.visibility_timeout_seconds or limits.DEFAULT_VISIBILITY_SECONDS,
+            suspects=self._fast_path.suspects,
         )
         self._consumer: Consumer[Attempt, JobOutcome] = Consumer(
-            JobSource(jobs, subscription, clock=clock),
+            JobSource(jobs, subscription, clock=clock, on_visibility=self._watchdog.narrow),
             self._fast_path,
             clock=clock,
-            options=_consumer_options(options),
+            options=self._consumer_options(),
         )
         self._disk = DiskThread("sweeping")
         self._sweeping = Periodic(
@@ -99,11 +121,16 @@ class Worker:
         gauges = (
             telemetry.worker_slots.follow(lambda: options.concurrency),
             telemetry.attempts_running.follow(lambda: self._consumer.running),
+            telemetry.handlers_overdue.follow(lambda: self._fast_path.overdue),
         )
+        if options.handlers and options.handler_processes:
+            self._runner.reaper.ensure()
+        self._watchdog.start()
         try:
             with captured() if options.handlers else nullcontext():
                 await self._consumer.run()
         finally:
+            self._watchdog.stop()
             self._fast_path.close()
             for end in gauges:
                 end()
@@ -128,6 +155,30 @@ class Worker:
         for folder in await self._disk.call(self._runner.folders.sweep):
             _log.warning("work_folder.left_behind", folder=str(folder))
 
+    def _handler_processes(self) -> HandlerProcesses | None:
+        options = self._options
+        if not (options.handler_processes and options.handlers):
+            return None
+        environment = {**options.environment.base_environment, **self._runner.reaper.environment}
+        return HandlerProcesses(options.handler_sources, environment)
+
+    def _slots(self) -> int:
+        """How many attempts may be at work: a handler that outlives its attempt still takes its slot."""
+        return self._options.concurrency - self._fast_path.overdue
+
+    def _consumer_options(self) -> ConsumerOptions:
+        options = self._options
+        return ConsumerOptions(
+            concurrency=self._slots if options.handlers else options.concurrency,
+            receivers=_HANDLER_RECEIVERS if options.handlers and options.concurrency > 1 else 1,
+            settlers=_HANDLER_SETTLERS if options.handlers else 1,
+            max_deliveries=1 if options.once else None,
+            drain_seconds=options.drain_seconds,
+            release_seconds=options.environment.grace_seconds + _REPORT_SECONDS,
+            # A key that is not good enough does not become so by waiting.
+            fatal=(Unauthenticated, PermissionDenied, InvalidArgument),
+        )
+
     async def _sweep_spool(self) -> None:
         folder = self._options.environment.spool_folder
         try:
@@ -143,16 +194,3 @@ class Worker:
                 events=left.events,
                 bytes=left.size_bytes,
             )
-
-
-def _consumer_options(options: WorkerOptions) -> ConsumerOptions:
-    return ConsumerOptions(
-        concurrency=options.concurrency,
-        receivers=_HANDLER_RECEIVERS if options.handlers and options.concurrency > 1 else 1,
-        settlers=_HANDLER_SETTLERS if options.handlers else 1,
-        max_deliveries=1 if options.once else None,
-        drain_seconds=options.drain_seconds,
-        release_seconds=options.environment.grace_seconds + _REPORT_SECONDS,
-        # A key that is not good enough does not become so by waiting.
-        fatal=(Unauthenticated, PermissionDenied, InvalidArgument),
-    )

@@ -33,6 +33,9 @@ def worker(
         tuple[str, ...],
         Parameter(help="Module, package, file or folder of Python handlers; repeatable."),
     ] = (),
+    handler_processes: Annotated[
+        int | None, Parameter(help="Processes that run sync handlers; 0: they run in threads. Default: 0")
+    ] = None,
     once: Annotated[bool, Parameter(help="Do one job and exit.")] = False,
     visibility_timeout: Annotated[
         int | None, Parameter(help="Seconds a job stays ours without a sign of life. Default: the server's")
@@ -56,6 +59,7 @@ def worker(
         "worker.queues": ",".join(queue) if queue else None,
         "worker.concurrency": concurrency,
         "worker.handlers": ",".join(handlers) if handlers else None,
+        "worker.handler_processes": handler_processes,
         "worker.visibility_timeout_seconds": visibility_timeout,
         "worker.worker_id": worker_id,
         "worker.metrics_listen": metrics_listen,

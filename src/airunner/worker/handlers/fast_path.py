@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from airunner.queues.base import Delivery, Fail, Finish
     from airunner.queues.task_runner import TaskRunner
     from airunner.worker.attempt import Attempt, AttemptCall
+    from airunner.worker.handlers.processes import HandlerProcesses
 
 _log = get_logger("airunner.worker")
 
@@ -36,6 +37,8 @@ _Summary: TypeAlias = tuple[int, str, str]
 """When an attempt started, on which worker, and its result as JSON: small jobs mostly have it in common."""
 
 _HAND_OVER_AFTER_MS: Final = 100
+# Of a processor, while the loop stood still: less is no sign that a thread kept the interpreter to itself.
+_MUCH: Final = 0.25
 _SHA256_OF_NOTHING: Final = hashlib.sha256().digest()
 
 
@@ -48,9 +51,17 @@ class HandlerFastPath:
     """
 
     def __init__(
-        self, handlers: Registry, tasks: TaskRunner[Attempt, JobOutcome], clock: Clock, *, threads: int
+        self,
+        handlers: Registry,
+        tasks: TaskRunner[Attempt, JobOutcome],
+        clock: Clock,
+        *,
+        threads: int,
+        processes: HandlerProcesses | None = None,
     ) -> None:
+        """`threads` sync handlers run at once, in `processes` where these are given; `close` closes them."""
         self._handlers = handlers
+        self._processes = processes
         self._tasks = tasks
         self._clock = clock
         self._threads = threads
@@ -58,8 +69,14 @@ class HandlerFastPath:
         self._output_room = threading.Condition()
         self._callbacks: LoopCallbacks | None = None
         self._calls: HandlerCalls[AttemptCall] | None = None
+        self._overdue: set[AttemptCall] = set()
         self._finish: Finish[Attempt, JobOutcome] = _ignore
         self._fail: Fail[Attempt] = _ignore
+
+    @property
+    def overdue(self) -> int:
+        """How many handlers go on though their attempts are over; each still takes a slot."""
+        return len(self._overdue)
 
     def begin(
         self,
@@ -86,16 +103,30 @@ class HandlerFastPath:
             self._hand_over(delivery)
         self._tasks.cancel(delivery)
 
+    def suspects(self, seconds: float) -> list[str]:
+        """Return the handlers whose threads had the processor for much of the last seconds, with their jobs.
+
+        Call it again and again: the CPU times are those since the last call.
+        """
+        times = self._calls.processor_times() if self._calls else []
+        jobs = [call.key.body.job for call, used in times if used > _MUCH * seconds]
+        return [f"{job.params.handler} of job {job.job_id}" for job in jobs]
+
     def close(self) -> None:
         """Begin no more handlers."""
         if self._calls:
             self._calls.close()
+        if self._processes:
+            self._processes.close()
 
     def _call(self, wanted: Sequence[tuple[Delivery[Attempt], Handler]]) -> list[AttemptCall]:
         if self._calls is None or self._callbacks is None:
             self._callbacks = LoopCallbacks(asyncio.get_running_loop())
             self._calls = HandlerCalls(
-                threads=self._threads, callbacks=self._callbacks, on_ended=self._on_ended
+                threads=self._threads,
+                callbacks=self._callbacks,
+                on_ended=self._on_ended,
+                run_sync=self._processes.run if self._processes else None,
             )
         now, callbacks = self._clock.now(), self._callbacks
         calls = [self._new_call(delivery, handler, callbacks, now) for delivery, handler in wanted]
@@ -108,7 +139,8 @@ class HandlerFastPath:
     def _new_call(
         self, delivery: Delivery[Attempt], handler: Handler, callbacks: LoopCallbacks, now: int
     ) -> AttemptCall:
-        attempt, output = delivery.body, JobOutput(callbacks, self._output_room)
+        attempt = delivery.body
+        output = JobOutput(callbacks, self._output_room, is_async=handler.is_async)
         output.on_first_output = lambda: self._hand_over(delivery)
         job = attempt.job
         # Many handlers take no context, and need none.
@@ -125,9 +157,24 @@ class HandlerFastPath:
     def _hand_over(self, delivery: Delivery[Attempt]) -> None:
         if not delivery.body.passed_on:
             delivery.body.passed_on = True
-            self._tasks.begin((delivery,), self._finish, self._fail)
+            self._tasks.begin((delivery,), self._finish_task, self._fail_task)
+
+    def _finish_task(self, results: Sequence[tuple[Delivery[Attempt], JobOutcome]]) -> None:
+        for delivery, _ in results:
+            self._note_overdue(delivery)
+        self._finish(results)
+
+    def _fail_task(self, delivery: Delivery[Attempt], error: BaseException) -> None:
+        self._note_overdue(delivery)
+        self._fail(delivery, error)
+
+    def _note_overdue(self, delivery: Delivery[Attempt]) -> None:
+        # Before the consumer hears of the end: the slot is not free for a moment.
+        if delivery.body.call and not delivery.body.call.settled:
+            self._overdue.add(delivery.body.call)
 
     def _on_ended(self, calls: Sequence[AttemptCall]) -> None:
+        self._overdue.difference_update(calls)
         silent: dict[_Summary, list[Delivery[Attempt]]] = {}
         for call in calls:
             delivery = call.key

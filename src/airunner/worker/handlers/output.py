@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from airunner.domain.errors import VisibilityLost
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
     from airunner.handlers.loop_callbacks import LoopCallbacks
     from airunner.worker.publishing.report import AttemptReport
 
-# What may wait between a handler and its job's publisher before `write` blocks.
+# What may wait between a handler and its job's publisher before `write` blocks, or its next await.
 _WAITING_BYTES: Final = 1024 * 1024
+# What an async handler may have waiting when it writes on and on without an await; more is lost.
+_UNAWAITED_BYTES: Final = 32 * 1024 * 1024
+_TOO_FAST: Final = "an async handler wrote faster than its output could be taken, without an await"
 
 _Lines: TypeAlias = tuple[list[bytes], bool]
 """Lines, and whether they go to standard error."""
@@ -27,26 +31,35 @@ class JobOutput:
     """Implements OutputSink. The order of all output, on both streams, is kept.
 
     Output waits until a report is attached; `on_first_output` is called when there is some and no report.
-    `write` blocks a handler that writes faster than the server takes. Once closed, output is dropped: a late
-    thread of a handler that is over has no job any more.
+    `write` blocks a handler that writes faster than the server takes. On the loop of async handlers it would
+    block them all: there the one that writes is held back at its next await (`room`), and what it writes
+    without one is lost beyond 32 MiB, with a Gap in its place. From `close` on what comes is dropped:
+    whatever a handler still says when its job is over has no job any more.
     """
 
     __slots__ = (
-        *("_bytes", "_callbacks", "_closed", "_pending", "_posted", "_progress"),
-        *("_report", "_room", "_splitters", "_waiting", "on_first_output"),
+        *("_bytes", "_callbacks", "_closed", "_held_back", "_is_async", "_lost_lines", "_pending"),
+        *("_posted", "_progress", "_report", "_room", "_sealed", "_splitters", "_waiting", "on_first_output"),
     )
 
-    def __init__(self, callbacks: LoopCallbacks, room: threading.Condition) -> None:
+    def __init__(
+        self, callbacks: LoopCallbacks, room: threading.Condition, *, is_async: bool = False
+    ) -> None:
         self.on_first_output: Callable[[], None] | None = None
         self._report: AttemptReport | None = None
         self._callbacks = callbacks
         # One for all: most handlers print little, and a lock of its own costs more than it saves.
         self._room = room
         self._splitters: dict[bool, LineSplitter] = {}
-        self._pending: list[_Lines] = []
+        self._is_async = is_async
+        self._held_back: list[asyncio.Future[None]] = []
+        self._pending: list[_Lines | int] = []
+        """Lines, and in the place of lost ones their number."""
+        self._lost_lines = 0
         self._progress: Progress | None = None
         self._bytes = 0
         self._posted = False
+        self._sealed = False
         self._closed = False
         self._waiting: asyncio.Task[None] | None = None
 
@@ -66,26 +79,41 @@ class JobOutput:
             splitter = self._splitters.get(is_stderr)
             if splitter is None:
                 splitter = self._splitters[is_stderr] = LineSplitter()
-            self._append(splitter.feed(text.encode("utf-8", "backslashreplace")), is_stderr)
-            self._room.wait_for(lambda: self._closed or self._bytes <= _WAITING_BYTES)
+            lines = splitter.feed(text.encode("utf-8", "backslashreplace"))
+            if self._is_losing() and self._must_not_wait():
+                self._lost_lines += len(lines)
+                return
+            self._append(lines, is_stderr)
+            if not self._has_room() and not self._must_not_wait():
+                self._room.wait_for(self._has_room)
 
     def flush(self) -> None:
         """Show the unfinished lines too."""
         with self._room:
-            for is_stderr, splitter in self._splitters.items():
-                if rest := splitter.flush():
-                    self._append([rest], is_stderr)
+            self._flush()
 
     def progress(self, done: int, total: int, message: str) -> None:
         """Take how far the handler has come."""
         with self._room:
-            self._progress = Progress(done=done, total=total, message=message)
-            self._post()
+            if not self._sealed:
+                self._progress = Progress(done=done, total=total, message=message)
+                self._post()
+
+    def room(self) -> Awaitable[None] | None:
+        """Return what an async handler awaits before it goes on, while it has written too much; else None."""
+        if self._has_room():
+            return None
+        with self._room:
+            if self._has_room():
+                return None
+            held_back = asyncio.get_running_loop().create_future()
+            self._held_back.append(held_back)
+        return held_back
 
     async def close(self) -> None:
-        """Pass on what waits, unfinished lines too, and take no more. On the loop of the attempt."""
+        """Take no more, and pass on what waits, unfinished lines too. On the loop of the attempt."""
         if self._splitters:
-            self.flush()
+            self._seal()
         while self._pending or self._waiting or self._progress:
             if self._waiting:
                 await asyncio.wait({self._waiting})
@@ -97,15 +125,59 @@ class JobOutput:
         if self._closed:
             return
         with self._room:
-            self._closed = True
+            self._sealed = self._closed = True
             self._pending, self._progress, self._bytes = [], None, 0
-            self._room.notify_all()
+            self._let_go_on()
+
+    def _seal(self) -> None:
+        with self._room:
+            self._flush()
+            self._note_loss()
+            self._sealed = True
+            self._let_go_on()
+
+    def _flush(self) -> None:
+        for is_stderr, splitter in self._splitters.items():
+            if rest := splitter.flush():
+                self._append([rest], is_stderr)
 
     def _append(self, lines: list[bytes], is_stderr: bool) -> None:
-        if lines and not self._closed:
+        if lines and not self._sealed:
+            self._note_loss()
             self._pending.append((lines, is_stderr))
             self._bytes += sum(map(len, lines))
             self._post()
+
+    def _note_loss(self) -> None:
+        if self._lost_lines:
+            self._pending.append(self._lost_lines)
+            self._lost_lines = 0
+
+    def _has_room(self) -> bool:
+        return self._sealed or self._bytes <= _WAITING_BYTES
+
+    def _is_losing(self) -> bool:
+        """Whether there is far too much; once lines are lost, until there is room: few gaps are better."""
+        return self._bytes > (_WAITING_BYTES if self._lost_lines else _UNAWAITED_BYTES)
+
+    def _must_not_wait(self) -> bool:
+        """Whether this is the loop of async handlers, and not a thread that one of them started."""
+        if not self._is_async:
+            return False
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        return True
+
+    def _let_go_on(self) -> None:
+        """Release whoever waits for room, in a thread or on a loop. With the lock."""
+        self._room.notify_all()
+        held_back, self._held_back = self._held_back, []
+        for future in held_back:
+            # Its loop may be closed by now, and then nobody waits.
+            with suppress(RuntimeError):
+                future.get_loop().call_soon_threadsafe(_release, future)
 
     def _post(self) -> None:
         if not self._posted and not self._closed:
@@ -129,8 +201,14 @@ class JobOutput:
         except VisibilityLost:
             self.silence()
 
-    def _report_all(self, report: AttemptReport, pending: list[_Lines], progress: Progress | None) -> None:
-        for count, (lines, is_stderr) in enumerate(pending, start=1):
+    def _report_all(
+        self, report: AttemptReport, pending: list[_Lines | int], progress: Progress | None
+    ) -> None:
+        for count, entry in enumerate(pending, start=1):
+            if isinstance(entry, int):
+                report.lost_output(entry, _TOO_FAST)
+                continue
+            lines, is_stderr = entry
             room = report.output(lines, is_stderr)
             size = sum(map(len, lines))
             if room is not None:
@@ -156,4 +234,10 @@ class JobOutput:
     def _make_room(self, size: int) -> None:
         with self._room:
             self._bytes = max(0, self._bytes - size)
-            self._room.notify_all()
+            if self._has_room():
+                self._let_go_on()
+
+
+def _release(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

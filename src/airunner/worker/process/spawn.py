@@ -163,6 +163,28 @@ async def spawn(spec: ProcessSpec, clock: Clock) -> Child:
         raise CouldNotStart(_explain(spec, outcome), spec)
 
 
+def start_companion(spec: ProcessSpec, descriptors: tuple[int, ...]) -> subprocess.Popen[bytes]:
+    """Start a program of our own that dies with the worker as jobs do, and hand it open descriptors.
+
+    It has a session of its own, no input, and the standard output and error of the worker. Whether its
+    command runs it must say by itself. It gets SIGKILL when the worker dies, or the thread that called this.
+    """
+    with contextlib.ExitStack() as launcher_only:
+        order = os.memfd_create("airunner-order")
+        launcher_only.callback(os.close, order)
+        os.write(order, _marshalled(spec))
+        os.lseek(order, 0, os.SEEK_SET)
+        report = os.open(os.devnull, os.O_WRONLY)
+        launcher_only.callback(os.close, report)
+        return subprocess.Popen(  # noqa: S603 - our own program
+            (sys.executable, "-I", "-S", _LAUNCHER, str(order), str(report), str(os.getpid())),
+            stdin=subprocess.DEVNULL,
+            pass_fds=(order, report, *descriptors),
+            start_new_session=True,
+            env=spec.environment,
+        )
+
+
 def _refuse_impossible(spec: ProcessSpec) -> None:
     if not spec.command:
         raise CouldNotStart("no command given", spec)

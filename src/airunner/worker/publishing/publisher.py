@@ -11,6 +11,7 @@ from airunner.domain.batching import Batcher
 from airunner.domain.errors import (
     AirunnerError,
     InvalidArgument,
+    InvalidTaskToken,
     MessageTooLarge,
     NotFound,
     SequenceMismatch,
@@ -49,8 +50,8 @@ class Publisher:
     returned by `finish`, to be reported with its end in one call.
 
     While a call is on its way the next events gather and go together in the next one. A call to an
-    unreachable server is repeated for as long as it takes; NOT_FOUND ends the attempt: from then on every
-    call raises VisibilityLost, and `lost` is done.
+    unreachable server is repeated for as long as it takes; NOT_FOUND ends the attempt, as do refusals of its
+    task token for long enough: from then on every call raises VisibilityLost, and `lost` is done.
 
     With memory full the producer has to wait; when the server has then taken nothing for a second, further
     events go to the spool, if there is one, until that has been read up again. So a job whose server is
@@ -117,6 +118,12 @@ class Publisher:
         self._take(self._batcher.add_output(lines, stream, self._clock.now()))
         return self._until_room() if self._waiting.full else None
 
+    def add_gap(self, lines: int, reason: str) -> None:
+        """Add a Gap in the place of lines that could not be kept."""
+        first = self._batcher.next_sequence
+        telemetry.events_lost.add(lines)
+        self.add(Gap(first_sequence=first, last_sequence=first + lines - 1, reason=reason))
+
     async def finish(self, last: Sequence[EventData] = ()) -> list[Event]:
         """Add the last events and return those that are still to be reported with the attempt's end.
 
@@ -149,8 +156,18 @@ class Publisher:
         if self._sender:
             self._sender.cancel()
             await asyncio.wait({self._sender})
+        if self._attempt.refusals.lost:
+            self._count_dropped()
         await self._waiting.close()
         self.lost.cancel()
+
+    def _count_dropped(self) -> None:
+        """Tell how many events of a lost attempt nobody will see, once."""
+        dropped = self._batcher.next_sequence - self._next_stored
+        self._next_stored = self._batcher.next_sequence
+        telemetry.events_dropped.add(dropped)
+        if dropped:
+            _log.error("events.dropped", job_id=self._attempt.job.job_id, events=dropped)
 
     def _take(self, flushes: Sequence[Flush]) -> None:
         for flush in flushes:
@@ -209,7 +226,12 @@ class Publisher:
                 answer = await self._events.publish_events(self._attempt.task_token, call)
             except NotFound:
                 raise VisibilityLost from None
+            except InvalidTaskToken as error:
+                if self._attempt.refusals.refused(self._clock.now()):
+                    raise VisibilityLost from None
+                failures = await self._pause(failures, error)
             except SequenceMismatch as mismatch:
+                self._attempt.refusals.accepted()
                 if not await self._resume(mismatch.expected):
                     failures = await self._pause(failures, mismatch)
             except (InvalidArgument, MessageTooLarge) as error:
@@ -226,6 +248,7 @@ class Publisher:
                 await self._acknowledged(answer)
 
     async def _acknowledged(self, answer: Published) -> None:
+        self._attempt.refusals.accepted()
         self._singly = False
         self._next_stored = answer.next_sequence
         if answer.cancel_requested:

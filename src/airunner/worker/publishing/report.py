@@ -80,6 +80,10 @@ class AttemptReport:
             lines = self._redactor.feed(lines, is_stderr)
         return self._add_output(lines, is_stderr)
 
+    def lost_output(self, lines: int, reason: str) -> None:
+        """Report that lines of output are lost, as a Gap in their place."""
+        self._publisher.add_gap(lines, reason)
+
     def redacted(self, text: str) -> str:
         """Return a text without secrets."""
         return self._redactor.text(text) if self._redactor else text

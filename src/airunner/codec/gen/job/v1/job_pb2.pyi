@@ -297,16 +297,18 @@ class EnqueueJobOutcome(_message.Message):
     def __init__(self, job: _Optional[_Union[EnqueueJobResponse, _Mapping]] = ..., error: _Optional[_Union[EntryError, _Mapping]] = ...) -> None: ...
 
 class EntryError(_message.Message):
-    __slots__ = ("code", "message", "expected_sequence", "retry_info")
+    __slots__ = ("code", "message", "expected_sequence", "retry_info", "invalid_task_token")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     RETRY_INFO_FIELD_NUMBER: _ClassVar[int]
+    INVALID_TASK_TOKEN_FIELD_NUMBER: _ClassVar[int]
     code: str
     message: str
     expected_sequence: int
     retry_info: RetryInfo
-    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., expected_sequence: _Optional[int] = ..., retry_info: _Optional[_Union[RetryInfo, _Mapping]] = ...) -> None: ...
+    invalid_task_token: bool
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., expected_sequence: _Optional[int] = ..., retry_info: _Optional[_Union[RetryInfo, _Mapping]] = ..., invalid_task_token: _Optional[bool] = ...) -> None: ...
 
 class RetryInfo(_message.Message):
     __slots__ = ("retry_delay",)
@@ -319,6 +321,10 @@ class SequenceMismatch(_message.Message):
     EXPECTED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     expected_sequence: int
     def __init__(self, expected_sequence: _Optional[int] = ...) -> None: ...
+
+class InvalidTaskToken(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class DequeueJobRequest(_message.Message):
     __slots__ = ("queue", "max_jobs", "visibility_timeout_seconds", "wait_seconds", "worker_id", "instance_id", "more_queues", "first_lease_seconds")
