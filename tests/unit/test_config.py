@@ -81,6 +81,7 @@ DEFAULTS: Mapping[str, object] = {
     "worker.grace_seconds": 10,
     "worker.drain_seconds": 30,
     "worker.handlers": (),
+    "worker.commands": True,
     "worker.work_dir": None,
     "worker.redact_names": (),
     "worker.git_allow_file": False,

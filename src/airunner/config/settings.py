@@ -216,6 +216,7 @@ class WorkerSettings(Section):
     grace_seconds: Seconds = Field(default=10, ge=0, le=MAX_WAIT_SECONDS)
     drain_seconds: Seconds = Field(default=30, ge=0, le=MAX_VISIBILITY_SECONDS)
     handlers: CommaList[str] = ()
+    commands: bool = True
     work_dir: FilePath | None = None
     redact_names: CommaList[str] = ()
     git_allow_file: bool = False

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from airunner.domain.answers import DequeuedJob, HeldJob
     from airunner.domain.clock import Clock
     from airunner.domain.errors import PermanentFailure
+    from airunner.domain.requests import Abilities
     from airunner.services.api import JobsApi
 
 _log = get_logger("airunner.worker")
@@ -55,6 +56,8 @@ class Subscription:
     instance_id: str = ""
     visibility_timeout_seconds: int = 0
     wait_seconds: int = limits.MAX_DEQUEUE_WAIT_SECONDS
+    abilities: Abilities | None = None
+    """What it can do; None asks for all jobs."""
 
 
 class JobSource:
@@ -84,6 +87,7 @@ class JobSource:
             wait_seconds=subscription.wait_seconds,
             worker_id=subscription.worker_id,
             instance_id=subscription.instance_id,
+            abilities=subscription.abilities,
         )
         try:
             return [_delivery(dequeued) for dequeued in await self._jobs.dequeue_jobs(request)]

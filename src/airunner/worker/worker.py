@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from airunner import telemetry
 from airunner.domain.errors import InvalidArgument, PermissionDenied, Unauthenticated
+from airunner.domain.requests import Abilities
 from airunner.handlers.capture import captured
 from airunner.handlers.registry import Registry
 from airunner.queues.consumer import Consumer, ConsumerOptions
@@ -73,6 +74,7 @@ class Worker:
             worker_id=options.worker_id,
             instance_id=options.instance_id,
             visibility_timeout_seconds=options.visibility_timeout_seconds,
+            abilities=_abilities(options),
         )
         self._consumer: Consumer[Attempt, JobOutcome] = Consumer(
             JobSource(jobs, subscription, clock=clock),
@@ -142,6 +144,14 @@ class Worker:
                 events=left.events,
                 bytes=left.size_bytes,
             )
+
+
+def _abilities(options: WorkerOptions) -> Abilities:
+    handlers = options.handlers or Registry()
+    return Abilities(
+        handlers=tuple(handler.name for handler in handlers.values()),
+        commands=options.environment.runs_commands,
+    )
 
 
 def _consumer_options(options: WorkerOptions) -> ConsumerOptions:

@@ -33,6 +33,9 @@ def worker(
         tuple[str, ...],
         Parameter(help="Module, package, file or folder of Python handlers; repeatable."),
     ] = (),
+    no_commands: Annotated[
+        bool, Parameter(help="Do the jobs of handlers only, and start no processes.")
+    ] = False,
     once: Annotated[bool, Parameter(help="Do one job and exit.")] = False,
     visibility_timeout: Annotated[
         int | None, Parameter(help="Seconds a job stays ours without a sign of life. Default: the server's")
@@ -56,6 +59,7 @@ def worker(
         "worker.queues": ",".join(queue) if queue else None,
         "worker.concurrency": concurrency,
         "worker.handlers": ",".join(handlers) if handlers else None,
+        "worker.commands": False if no_commands else None,
         "worker.visibility_timeout_seconds": visibility_timeout,
         "worker.worker_id": worker_id,
         "worker.metrics_listen": metrics_listen,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airunner.domain.answers import DequeuedJob, HeldJob, Published
     from airunner.domain.event import Event
     from airunner.domain.job import Job, JobResult, JobState
-    from airunner.domain.requests import EnqueueRequest
+    from airunner.domain.requests import Abilities, EnqueueRequest
     from airunner.services.api import EventsApi, JobsApi
     from airunner.services.composition import ServiceRules, Services
     from airunner.stores.base import Capabilities
@@ -86,6 +86,7 @@ class Api:
         visibility_seconds: int = 60,
         worker_id: str = "",
         more_queues: Sequence[str] = (),
+        abilities: Abilities | None = None,
     ) -> Sequence[DequeuedJob]:
         """Claim jobs; unless told to, without waiting."""
         return await self.jobs.dequeue_jobs(
@@ -96,6 +97,7 @@ class Api:
                 wait_seconds=wait_seconds,
                 visibility_timeout_seconds=visibility_seconds,
                 worker_id=worker_id,
+                abilities=abilities,
             )
         )
 
