@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from airunner.domain.answers import WorkerSeen
+from airunner.domain.splitting import take_by_size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -21,6 +22,7 @@ _FORGOTTEN_AFTER_MS = 5 * 60 * 1000
 _LAPSED_FOR_MS = 60 * 1000
 _MAX_LISTED_JOBS = 100
 _MAX_LISTED_HANDLERS = 100
+_MAX_LISTED_HANDLER_BYTES = 4 * 1024
 _NOBODY = ("", 0, 0)
 
 
@@ -108,21 +110,21 @@ class WorkerRegistry:
 
 def _seen(worker_id: str, worker: _Worker, queues: Collection[str]) -> WorkerSeen:
     job_ids = (job_id for job_id, queue in worker.job_ids.items() if not queues or queue in queues)
-    abilities = worker.abilities
     return WorkerSeen(
         worker_id=worker_id,
         instance_id=worker.instance_id,
         queues=tuple(queue for queue in worker.queues if not queues or queue in queues),
         last_seen_at=worker.last_seen_at,
         job_ids=tuple(itertools.islice(job_ids, _MAX_LISTED_JOBS)),
-        abilities=abilities and replace(abilities, handlers=tuple(sorted(abilities.handlers))),
+        abilities=worker.abilities,
         more_handlers=worker.more_handlers,
     )
 
 
 def _bounded(abilities: Abilities | None) -> tuple[Abilities | None, int]:
     """Return what is kept of abilities, and how many handlers are not: there may be many workers."""
-    if abilities is None or len(abilities.handlers) <= _MAX_LISTED_HANDLERS:
-        return abilities, 0
-    first = tuple(heapq.nsmallest(_MAX_LISTED_HANDLERS, abilities.handlers))
-    return replace(abilities, handlers=first), len(abilities.handlers) - len(first)
+    if abilities is None:
+        return None, 0
+    first = heapq.nsmallest(_MAX_LISTED_HANDLERS, abilities.handlers)
+    listed = take_by_size(first, lambda name: len(name.encode()), _MAX_LISTED_HANDLER_BYTES)
+    return replace(abilities, handlers=tuple(listed)), len(abilities.handlers) - len(listed)

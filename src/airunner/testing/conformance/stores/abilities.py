@@ -186,10 +186,14 @@ class AbilitiesConformance:
         await api.dequeue(worker_id="a", abilities=many)
         await api.dequeue(worker_id="b", abilities=Abilities(handlers=("mail", "Resize")))
         await api.dequeue(worker_id="c")
-        one, two, three = await api.jobs.list_workers()
+        await api.dequeue(worker_id="d", abilities=numbered(100, length=128))
+        one, two, three, four = await api.jobs.list_workers()
         assert one.abilities == Abilities(handlers=tuple(many.handlers[:100]))
         assert (two.abilities, two.more_handlers) == (Abilities(handlers=("Resize", "mail")), 0)
         assert (one.more_handlers, three.abilities) == (50, None)
+        # Of long names there are fewer.
+        assert four.abilities == Abilities(handlers=tuple(numbered(32, length=128).handlers))
+        assert four.more_handlers == 68
 
     async def test_abilities_have_limits(self, api: Api) -> None:
         for accepted in (numbered(1000), numbered(512, length=128)):
