@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from airunner import (
+    Abilities,
     AsyncClient,
     Batcher,
     CompleteRequest,
@@ -30,13 +31,15 @@ from airunner import (
 )
 
 SERVER = os.environ.get("AIRUNNER_SERVER", "http://127.0.0.1:8080")
+# Jobs of Python handlers are left to workers that have these.
+COMMANDS = Abilities(commands=True)
 
 
 async def main(queue: str) -> None:
     """Do the jobs of a queue, one after the other, until interrupted."""
     async with AsyncClient(SERVER) as client:
         while True:
-            for dequeued in await client.dequeue(queue, wait_seconds=20):
+            for dequeued in await client.dequeue(queue, wait_seconds=20, abilities=COMMANDS):
                 heartbeat = asyncio.create_task(keep_alive(client, dequeued))
                 try:
                     await do(client, dequeued)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from airunner.domain.execution import BatchingOverride, ExecutionOverride
     from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome, ProcessType
     from airunner.domain.requests import (
+        Abilities,
         CompleteRequest,
         EnqueueRequest,
         JobQuery,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Abilities",
     "AirunnerError",
     "AlreadyExists",
     "AsyncClient",
@@ -144,6 +146,7 @@ _HOMES: Final = {
     "airunner.domain.execution": ("BatchingOverride", "ExecutionOverride"),
     "airunner.domain.job": ("Job", "JobParams", "JobResult", "JobState", "Outcome", "ProcessType"),
     "airunner.domain.requests": (
+        "Abilities",
         "CompleteRequest",
         "EnqueueRequest",
         "JobQuery",

@@ -90,7 +90,7 @@ def build_client(settings: Settings, *, retry: RetryPolicy | None = None) -> Asy
 
 def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False) -> Worker:
     """Return a worker over a client; its jobs inherit this process's environment but for our own part."""
-    from airunner.config import environment_for_jobs
+    from airunner.config import ConfigError, environment_for_jobs
     from airunner.worker.process.checkout import CheckoutRules
     from airunner.worker.publishing.spool_folder import SpoolFolder
     from airunner.worker.runner import AttemptEnvironment
@@ -98,8 +98,11 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
     from airunner.worker.worker import Worker, WorkerOptions
 
     worker = settings.worker
+    if not worker.commands and not worker.handlers:
+        raise ConfigError(["worker.commands: a worker without commands needs worker.handlers"])
     environment = AttemptEnvironment(
         base_environment=environment_for_jobs(),
+        runs_commands=worker.commands,
         work_dir=worker.work_dir,
         grace_seconds=worker.grace_seconds,
         secrets=_own_secrets(settings),

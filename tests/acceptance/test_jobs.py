@@ -120,7 +120,8 @@ def test_a_queue_can_be_paused_and_resumed(user: CommandLine) -> None:
 
 def test_workers_shows_who_is_there(user: CommandLine) -> None:
     user.text("submit", "--wait", "--", "true")
-    assert "shared" in [worker["worker_id"] for worker in user.objects("workers")]
+    (shared,) = [worker for worker in user.objects("workers") if worker["worker_id"] == "shared"]
+    assert (shared["handlers"], shared["more_handlers"], shared["commands"]) == ([], 0, True)
 
 
 def test_an_unknown_job_is_exit_code_5(user: CommandLine) -> None:

@@ -38,10 +38,14 @@ def test_the_demo_cleans_up_when_it_is_interrupted(person: CommandLine, number: 
 
 
 def test_dev_serves_and_works_until_ctrl_c(person: CommandLine) -> None:
-    with person.start("dev", "--listen", "127.0.0.1:0") as dev:
+    source = 'from airunner import handler\n@handler("greet")\ndef greet(): print("hello from a function")\n'
+    (person.folder / "tools.py").write_text(source)
+    with person.start("dev", "--listen", "127.0.0.1:0", "--handlers", "tools.py") as dev:
         url = dev.wait_for("airunner dev ready on").partition(",")[0]
         done = person.run("run", "--server", url, "--", "echo", "hello")
         assert (done.stdout, done.returncode) == (b"hello\n", 0)
+        done = person.run("run", "--server", url, "--handler", "greet")
+        assert (done.stdout, done.returncode) == (b"hello from a function\n", 0)
         dev.send(signal.SIGINT)
         assert dev.ended() == 0
         assert dev.err.index("worker.end") < dev.err.index("server.stopped")

@@ -20,11 +20,11 @@ from hypothesis.stateful import MultipleResults, multiple, precondition, rule
 from airunner.domain import lifecycle
 from airunner.domain.answers import DequeuedJob, QueueStats
 from airunner.domain.job import Job
-from airunner.domain.requests import JobQuery
+from airunner.domain.requests import Abilities, JobQuery
 from airunner.stores.memory import MemoryStore
 from airunner.testing.conformance.stores.backend import Api
 from tests.conformance.conftest import in_process
-from tests.conformance.test_state_machine import DAY, THOROUGHNESS, StoreMachine, queues
+from tests.conformance.test_state_machine import DAY, THOROUGHNESS, StoreMachine, able, queues
 from tests.conformance.twin import RULES, Pair, Twin
 from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.strict import StrictAws
@@ -45,8 +45,8 @@ class FollowingModel(MemoryStore):
         """The jobs that a dequeue may claim now."""
         return {job.job_id for job in super()._claimable(queue, 10**6, self._clock.now())}
 
-    def _claimable(self, queue: str, _: int, now: int) -> list[Job]:
-        allowed = {job.job_id: job for job in super()._claimable(queue, 10**6, now)}
+    def _claimable(self, queue: str, _: int, now: int, abilities: frozenset[str] | None = None) -> list[Job]:
+        allowed = {job.job_id: job for job in super()._claimable(queue, 10**6, now, abilities)}
         return [allowed[job_id] for job_id in self.chosen if job_id in allowed]
 
 
@@ -68,12 +68,16 @@ class AwsTwin(Twin):
         self.emulator.advance(seconds)
         self.ask(lambda api: api.services.maintenance.run_once())
 
-    def dequeue(self, *names: str, max_jobs: int) -> Pair:
+    def dequeue(self, *names: str, max_jobs: int, abilities: Abilities | None = None) -> Pair:
         """Let the store choose, and the model follow."""
 
         async def dequeue(api: Api) -> Sequence[DequeuedJob]:
             return await api.dequeue(
-                names[0], more_queues=names, max_jobs=max_jobs, visibility_seconds=VISIBILITY_SECONDS
+                names[0],
+                more_queues=names,
+                max_jobs=max_jobs,
+                visibility_seconds=VISIBILITY_SECONDS,
+                abilities=abilities,
             )
 
         given = self.run(dequeue(self.subject))
@@ -131,10 +135,18 @@ class AwsMachine(StoreMachine):
     def make_twin(self) -> AwsTwin:
         return AwsTwin()
 
-    @rule(target=StoreMachine.helds, first=queues, both=st.booleans(), max_jobs=st.integers(1, 3))
-    def dequeue(self, first: str, both: bool, max_jobs: int) -> MultipleResults[Pair]:
+    @rule(
+        target=StoreMachine.helds,
+        first=queues,
+        both=st.booleans(),
+        max_jobs=st.integers(1, 3),
+        abilities=able,
+    )
+    def dequeue(
+        self, first: str, both: bool, max_jobs: int, abilities: Abilities | None
+    ) -> MultipleResults[Pair]:
         names = (first, *(queue for queue in QUEUES if queue != first and both))
-        return self.taken(self.twin.dequeue(*names, max_jobs=max_jobs))
+        return self.taken(self.twin.dequeue(*names, max_jobs=max_jobs, abilities=abilities))
 
     @rule(held=StoreMachine.helds, seconds=st.sampled_from([0, VISIBILITY_SECONDS]))
     def beat(self, held: Pair, seconds: int) -> None:

@@ -21,8 +21,9 @@ from hypothesis.stateful import (
 )
 
 from airunner.domain.event import Event, EventType
-from airunner.domain.job import JobResult, JobState, Outcome
+from airunner.domain.job import JobParams, JobResult, JobState, Outcome
 from airunner.domain.requests import (
+    Abilities,
     CompleteRequest,
     EnqueueRequest,
     JobQuery,
@@ -40,6 +41,15 @@ THOROUGHNESS = settings().max_examples / 100
 DAY = 24 * 3600
 
 queues = st.sampled_from(["one", "two"])
+handlers = st.sampled_from(["", "", "resize", "mail"])
+able = st.sampled_from(
+    [
+        *[None] * 3,
+        Abilities(commands=True),
+        Abilities(handlers=("resize",)),
+        Abilities(handlers=("mail", "resize"), commands=True),
+    ]
+)
 results = st.sampled_from(
     [
         make_success(),
@@ -85,12 +95,15 @@ class StoreMachine(RuleBasedStateMachine):
         delay_seconds=st.sampled_from([0, 0, 5]),
         max_attempts=st.sampled_from([0, 1, 2]),
         count=st.integers(1, 3),
+        handler=handlers,
     )
     def enqueue(
-        self, queue: str, delay_seconds: int, max_attempts: int, count: int
+        self, queue: str, delay_seconds: int, max_attempts: int, count: int, handler: str
     ) -> MultipleResults[EnqueueRequest]:
+        params = JobParams(handler=handler) if handler else None
         added = [
-            make_request(queue, delay_seconds=delay_seconds, max_attempts=max_attempts) for _ in range(count)
+            make_request(queue, params=params, delay_seconds=delay_seconds, max_attempts=max_attempts)
+            for _ in range(count)
         ]
         self.twin.ask(lambda api: api.jobs.enqueue_jobs(added))
         return multiple(*added)
@@ -108,9 +121,16 @@ class StoreMachine(RuleBasedStateMachine):
         max_jobs=st.integers(1, 3),
         visibility_seconds=st.sampled_from([5, 20]),
         first_lease_seconds=st.sampled_from([0, 0, 1, 10]),
+        abilities=able,
     )
     def dequeue(
-        self, first: str, both: bool, max_jobs: int, visibility_seconds: int, first_lease_seconds: int
+        self,
+        first: str,
+        both: bool,
+        max_jobs: int,
+        visibility_seconds: int,
+        first_lease_seconds: int,
+        abilities: Abilities | None,
     ) -> MultipleResults[Pair]:
         more = ["one", "two"] if both else []
         return self.taken(
@@ -122,6 +142,7 @@ class StoreMachine(RuleBasedStateMachine):
                     visibility_seconds=visibility_seconds,
                     first_lease_seconds=first_lease_seconds,
                     worker_id="worker-1",
+                    abilities=abilities,
                 )
             )
         )
@@ -131,17 +152,21 @@ class StoreMachine(RuleBasedStateMachine):
         queue=queues,
         held=helds,
         how=st.sampled_from(["enqueue", "release", "resume", "cancel"]),
+        abilities=able,
+        handler=handlers,
     )
-    def dequeue_waiting(self, queue: str, held: Pair, how: str) -> MultipleResults[Pair]:
+    def dequeue_waiting(
+        self, queue: str, held: Pair, how: str, abilities: Abilities | None, handler: str
+    ) -> MultipleResults[Pair]:
         """Wait for a job, and bring one about, or not."""
         twin = self.twin
         if how == "resume":
             twin.ask(lambda api: api.jobs.set_paused(queue, paused=True))
-        if self.waiting_would_be_over(queue):
+        if self.waiting_would_be_over(queue, abilities):
             return multiple()
 
         async def meanwhile() -> None:
-            request = make_request(queue)
+            request = make_request(queue, params=JobParams(handler=handler) if handler else None)
             match how:
                 case "enqueue":
                     await twin.ask_async(*[lambda api: api.jobs.enqueue_jobs([request])] * 2)
@@ -157,7 +182,9 @@ class StoreMachine(RuleBasedStateMachine):
                         lambda api: api.jobs.cancel_job(held.subject.job.job_id),
                     )
 
-        found = twin.run(twin.waited(lambda api: api.dequeue(queue, wait_seconds=20), meanwhile))
+        found = twin.run(
+            twin.waited(lambda api: api.dequeue(queue, wait_seconds=20, abilities=abilities), meanwhile)
+        )
         return self.taken(found) if found else multiple()
 
     @rule(held=helds, seconds=st.sampled_from([0, 5, 40]))
@@ -323,8 +350,9 @@ class StoreMachine(RuleBasedStateMachine):
         )
         return Pair(model=mine, subject=theirs)
 
-    def waiting_would_be_over(self, queue: str) -> bool:
-        return bool(self.twin.memory._claimable(queue, 1, self.twin.clock.now()))
+    def waiting_would_be_over(self, queue: str, abilities: Abilities | None) -> bool:
+        keys = abilities.keys if abilities else None
+        return bool(self.twin.memory._claimable(queue, 1, self.twin.clock.now(), keys))
 
     def last_sequence(self, held: Pair) -> int:
         job = self.twin.memory._jobs.get(held.model.job.job_id)

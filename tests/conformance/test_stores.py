@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airunner.testing.conformance.stores.abilities import AbilitiesConformance
 from airunner.testing.conformance.stores.cancelling import CancelConformance
 from airunner.testing.conformance.stores.dequeue import DequeueConformance
 from airunner.testing.conformance.stores.enqueue import EnqueueConformance
@@ -29,6 +30,10 @@ class TestEnqueue(EnqueueConformance):
 
 
 class TestDequeue(DequeueConformance):
+    pass
+
+
+class TestAbilities(AbilitiesConformance):
     pass
 
 

@@ -15,11 +15,12 @@ from airunner.domain.answers import DequeuedJob
 from airunner.domain.event import ProcessEnd, ProcessStart, StreamType
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import JobState, Outcome, ProcessType
-from airunner.domain.requests import DequeueRequest
+from airunner.domain.requests import Abilities, DequeueRequest
+from airunner.handlers.registry import Registry
 from airunner.testing.conditions import until
 from airunner.worker.process.work_folders import WorkFolder, WorkFolders
 from tests.support.child_processes import nothing_left_behind
-from tests.support.workers import PATH, when_terminated, working
+from tests.support.workers import PATH, Log, when_terminated, working
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
 __all__ = ["nothing_left_behind"]
@@ -145,14 +146,39 @@ async def test_a_process_that_ignores_cancellation_is_killed_after_its_grace(tmp
         ("/etc/passwd", {}, 126, "cannot run /etc/passwd: Permission denied"),
         ("true", {"working_directory": "/no/such/folder"}, 126, "/no/such/folder"),
         ("true", {"repository_url": "file:///x"}, 126, "takes no repositories from files"),
-        ("", {"handler": "resize"}, 126, "no handler named resize on this worker"),
     ],
 )
 async def test_what_could_not_start_says_why(
     tmp_path: Path, command: str, params: dict[str, Any], exit_code: int, reason: str
 ) -> None:
     async with working(tmp_path) as bench:
-        log = await bench.do(*filter(None, [command]), **params)
+        log = await bench.do(command, **params)
+    assert_refused(log, exit_code, reason)
+
+
+async def test_what_an_older_server_gives_a_worker_that_cannot_do_it_says_why(tmp_path: Path) -> None:
+    handlers = Registry()
+    handlers.add("mail", lambda: None, "here")
+    async with working(tmp_path, older_server=True, handlers=handlers, runs_commands=False) as bench:
+        assert_refused(await bench.do(handler="resize"), 126, "no handler named resize on this worker")
+        assert_refused(await bench.do("true"), 126, "this worker runs no commands")
+        assert (await bench.do(handler="mail")).job.state is JobState.COMPLETED
+
+
+async def test_a_worker_takes_only_what_it_can_do(tmp_path: Path) -> None:
+    handlers = Registry()
+    handlers.add("Mail", lambda: None, "here")
+    async with working(tmp_path, handlers=handlers, runs_commands=False, worker_id="mailer") as bench:
+        left = [await bench.submit(handler="resize"), await bench.submit("true")]
+        assert (await bench.do(handler="mail")).job.state is JobState.COMPLETED
+        for job_id in left:
+            job = await bench.services.jobs.get_job(job_id)
+            assert (job.state, job.attempt) == (JobState.SCHEDULED, 0)
+        (seen,) = await bench.services.jobs.list_workers()
+        assert seen.abilities == Abilities(handlers=("Mail",), commands=False)
+
+
+def assert_refused(log: Log, exit_code: int, reason: str) -> None:
     assert (log.job.state, log.job.attempt) == (JobState.FAILED, 1)
     assert (log.result.outcome, log.result.exit_code) == (Outcome.FAILURE, exit_code)
     assert reason in log.result.error_message

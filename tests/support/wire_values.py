@@ -225,6 +225,7 @@ enqueues = values(
     params_bytes=st.just(b""),
     execution_bytes=st.just(b""),
 )
+abilities = values(requests.Abilities, handlers=names, commands=st.booleans())
 dequeues = values(
     requests.DequeueRequest,
     queue=texts,
@@ -235,6 +236,7 @@ dequeues = values(
     worker_id=texts,
     instance_id=texts,
     first_lease_seconds=signed,
+    abilities=st.none() | abilities,
 )
 updates = values(
     requests.UpdateRequest,
@@ -313,6 +315,8 @@ workers = values(
     queues=names,
     last_seen_at=instants,
     job_ids=names,
+    abilities=st.none() | abilities,
+    more_handlers=numbers,
 )
 queue_pages = values(answers.QueuePage, queues=st.lists(queues, max_size=3), next_cursor=texts)
 worker_pages = values(answers.WorkerPage, workers=st.lists(workers, max_size=3), next_cursor=texts)

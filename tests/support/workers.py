@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from airunner.domain.answers import Enqueued
 from airunner.domain.clock import SystemClock
 from airunner.domain.event import Event, EventType, Output, ProcessEnd, ProcessError, StreamType
 from airunner.domain.job import Job, JobParams, Outcome
-from airunner.domain.requests import StreamRequest
+from airunner.domain.requests import DequeueRequest, StreamRequest
 from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.factories import make_request, make_services
@@ -67,10 +67,25 @@ class Calls:
         return call
 
 
+class OlderServer:
+    """The services of a version that knows nothing of abilities: everybody gets everything."""
+
+    def __init__(self, jobs: Any) -> None:
+        self._jobs = jobs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._jobs, name)
+
+    async def dequeue_jobs(self, request: DequeueRequest) -> Any:
+        return await self._jobs.dequeue_jobs(replace(request, abilities=None))
+
+
 class Bench:
-    def __init__(self, services: Services, tmp_path: Path, **options: Any) -> None:
+    def __init__(
+        self, services: Services, tmp_path: Path, *, older_server: bool = False, **options: Any
+    ) -> None:
         self.services = services
-        self.jobs = Calls(services.jobs)
+        self.jobs = Calls(OlderServer(services.jobs) if older_server else services.jobs)
         self.events = Calls(services.events)
         self.work_dir = tmp_path / "work"
         self.work_dir.mkdir()

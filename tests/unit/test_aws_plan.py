@@ -85,6 +85,13 @@ def test_the_second_server_takes_the_next_free_port(tmp_path: Path) -> None:
     assert int(plan.addresses[1].rpartition(":")[2]) > port
 
 
+def test_the_worker_gets_the_handlers(tmp_path: Path) -> None:
+    plan = plan_for(request(tmp_path, AIRUNNER_WORKER__HANDLERS="tools.py,shop.tools"), EMULATOR)
+    command = plan.worker(["http://127.0.0.1:1"])
+    named = [command[index + 1] for index, word in enumerate(command) if word == "--handlers"]
+    assert named == ["tools.py", "shop.tools"]
+
+
 def request(folder: Path, *, real: bool = False, queues: str = "", **variables: str) -> StackRequest:
     environ = {"AIRUNNER_STORE__SQS__QUEUES": queues, **variables}
     return StackRequest(loaded=load_settings(environ=environ, cwd=folder), real=real)

@@ -114,6 +114,7 @@ PAIRS: dict[str, Pair[Any]] = {
         lambda message: list(map(requests.enqueue_from_pb, message.jobs)),
     ),
     "requests.dequeue": pair(wire.dequeues, requests.dequeue_to_pb, requests.dequeue_from_pb),
+    "requests.abilities": pair(wire.abilities, requests.abilities_to_pb, requests.abilities_from_pb),
     "requests.update": pair(wire.updates, requests.update_to_pb, requests.update_from_pb),
     "requests.release": Pair(wire.releases, release_trip),
     "requests.publish": Pair(st.tuples(wire.texts, wire.event_lists()), publish),

@@ -84,6 +84,7 @@ DEFAULTS: Mapping[str, object] = {
     "worker.refused_token_seconds": 60,
     "worker.handlers": (),
     "worker.handler_processes": 0,
+    "worker.commands": True,
     "worker.work_dir": None,
     "worker.redact_names": (),
     "worker.git_allow_file": False,

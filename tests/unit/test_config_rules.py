@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from airunner.app import build_worker
+from airunner.client import AsyncClient
 from airunner.config import ConfigError, ListenAddress, Settings, load_settings
 from airunner.config.layers import variable_of
 from airunner.config.settings import setting_fields, value_at
@@ -228,3 +230,9 @@ def test_no_error_repeats_a_secret(tmp_path: Path, yaml: str) -> None:
 def test_keys_are_printable_ascii(tmp_path: Path, key: str) -> None:
     message = str(refusal(tmp_path, flags={"client.api_key": key}))
     assert message == "client.api_key: must be printable ASCII text without blanks (from flag --api-key)"
+
+
+def test_a_worker_without_commands_needs_handlers(tmp_path: Path) -> None:
+    settings = load_settings(environ={"AIRUNNER_WORKER__COMMANDS": "false"}, cwd=tmp_path).settings
+    with pytest.raises(ConfigError, match="needs worker"):
+        build_worker(settings, AsyncClient("http://127.0.0.1:1"))

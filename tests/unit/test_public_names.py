@@ -22,7 +22,7 @@ ASKING = {
     *("BatchingOverride", "EnqueueRequest", "Enqueued", "ExecutionOverride"),
     *("JobPage", "JobQuery", "QueueStats", "WorkerSeen"),
 }
-WORKERS = {"Batcher", "CompleteRequest", "DequeuedJob", "ReleaseRequest", "UpdateRequest"}
+WORKERS = {"Abilities", "Batcher", "CompleteRequest", "DequeuedJob", "ReleaseRequest", "UpdateRequest"}
 EVENTS = {
     *("Event", "EventType", "StreamType"),
     *("Gap", "Output", "ProcessEnd", "ProcessError", "ProcessStart", "Progress"),

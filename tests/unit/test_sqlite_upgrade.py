@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from airunner.codec.jobs import encode_params
 from airunner.domain.errors import FailedPrecondition, JobNotFound
-from airunner.domain.job import JobState
-from airunner.domain.requests import DequeueRequest, JobQuery, StreamRequest
+from airunner.domain.job import JobParams, JobState
+from airunner.domain.requests import Abilities, DequeueRequest, JobQuery, StreamRequest
 from airunner.stores.sqlite import SqliteStore
 from airunner.stores.sqlite.migrations import MIGRATIONS
 from airunner.stores.sqlite.store import DATABASE
@@ -64,6 +65,22 @@ async def test_everything_is_there_after_the_upgrade(folder: Path, clock: Manual
         assert [taken.job.job_id for taken in await services.jobs.dequeue_jobs(request)] == [jobs["4"].job_id]
     assert query(folder, "PRAGMA user_version") == [(len(MIGRATIONS),)]
     assert query(folder, "PRAGMA integrity_check") == [("ok",)]
+
+
+async def test_jobs_know_their_handlers_after_the_upgrade(folder: Path, clock: ManualClock) -> None:
+    large = encode_params(JobParams(handler="Scan", metadata={"filling": "x" * 6000}))
+    connection = sqlite3.connect(folder / DATABASE)
+    connection.execute("UPDATE large_params SET params = ?", (large,))
+    connection.execute("UPDATE jobs SET params = x'ff' WHERE queue = 'paused'")
+    connection.commit()
+    connection.close()
+    async with make_services(SqliteStore(folder, clock), clock) as services:
+        for queue, handler in (("tools", "RESIZE"), ("large", "scan")):
+            for abilities, count in ((Abilities(commands=True), 0), (Abilities(handlers=(handler,)), 1)):
+                request = DequeueRequest(queue=queue, wait_seconds=0, abilities=abilities)
+                assert len(await services.jobs.dequeue_jobs(request)) == count
+    known = query(folder, "SELECT queue, handler FROM jobs WHERE handler <> ''")
+    assert known == [("tools", "resize"), ("large", "scan")]
 
 
 async def test_a_tool_beside_a_server_changes_nothing(folder: Path, clock: ManualClock) -> None:

@@ -13,6 +13,7 @@ from airunner.domain.event import Event, EventData, Gap, ProcessEnd, ProcessErro
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome
 from airunner.domain.lifecycle import Lifecycle
+from airunner.domain.requests import Abilities
 from airunner.reading.instants import to_iso
 from airunner.reading.why.explain import JobReason, explain
 from airunner.reading.why.facts import JobFacts, JobsBefore
@@ -141,6 +142,41 @@ STORIES = {
         facts=waiting(job(), workers=(replace(SERVED[0], queues=("other",)),)),
         reason=R.NO_WORKER,
         says="It waits because no worker of queue builds was heard of lately.",
+    ),
+    "nobody has the handler": Story(
+        facts=waiting(
+            replace(job(), params=JobParams(handler="Resize")),
+            workers=(
+                replace(SERVED[0], abilities=Abilities(handlers=("mail",), commands=True)),
+                replace(SERVED[0], queues=("other",), abilities=Abilities(handlers=("resize",))),
+            ),
+            before=JobsBefore(waiting=8),
+        ),
+        reason=R.NO_HANDLER,
+        says="It waits because no worker of queue builds has the handler Resize.",
+    ),
+    "nobody runs commands": Story(
+        facts=waiting(
+            job(), workers=(replace(SERVED[0], abilities=Abilities(handlers=("mail",)), more_handlers=9),)
+        ),
+        reason=R.NO_COMMANDS,
+        says="It waits because no worker of queue builds runs commands.",
+    ),
+    "somebody has the handler": Story(
+        facts=waiting(
+            replace(job(), params=JobParams(handler="Resize")),
+            workers=(replace(SERVED[0], abilities=Abilities(handlers=("rESIZE",))),),
+        ),
+        reason=R.NEXT,
+        says="It is the next of queue builds",
+    ),
+    "somebody may have the handler": Story(
+        facts=waiting(
+            replace(job(), params=JobParams(handler="zoom")),
+            workers=(replace(SERVED[0], abilities=Abilities(handlers=("mail",)), more_handlers=1),),
+        ),
+        reason=R.NEXT,
+        says="It is the next of queue builds",
     ),
     "next in line": Story(
         facts=waiting(job(), queue=queue(active=1), before=JobsBefore(running=("a",))),

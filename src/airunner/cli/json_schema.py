@@ -113,11 +113,15 @@ def queue_to_json(queue: QueueStats) -> dict[str, object]:
 
 
 def worker_to_json(worker: WorkerSeen) -> dict[str, object]:
-    """A worker that was heard of lately."""
+    """A worker that was heard of lately; one that does not say what it can do has null for both."""
+    abilities = worker.abilities
     return {
         "worker_id": worker.worker_id,
         "instance_id": worker.instance_id,
         "queues": list(worker.queues),
+        "handlers": list(abilities.handlers) if abilities else None,
+        "more_handlers": worker.more_handlers,
+        "commands": abilities.commands if abilities else None,
         "last_seen_at": to_iso(worker.last_seen_at),
         "job_ids": list(worker.job_ids),
     }

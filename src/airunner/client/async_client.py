@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airunner.domain.event import Event, EventType
     from airunner.domain.execution import ExecutionConfig, ExecutionOverride
     from airunner.domain.job import Job, JobState
-    from airunner.domain.requests import CompleteRequest
+    from airunner.domain.requests import Abilities, CompleteRequest
 
 DEFAULT_QUEUE = "default"
 
@@ -74,6 +74,7 @@ class AsyncClient(WireClient):
         wait_seconds: int | None = None,
         worker_id: str = "",
         instance_id: str = "",
+        abilities: Abilities | None = None,
     ) -> Sequence[DequeuedJob]:
         """Claim jobs; see `dequeue_jobs`."""
         request = DequeueRequest(
@@ -84,6 +85,7 @@ class AsyncClient(WireClient):
             wait_seconds=wait_seconds,
             worker_id=worker_id,
             instance_id=instance_id,
+            abilities=abilities,
         )
         return await self.dequeue_jobs(request)
 

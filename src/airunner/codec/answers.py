@@ -12,6 +12,7 @@ from airunner.codec.errors import from_entry, to_entry
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import instant, set_instant
 from airunner.codec.jobs import JobReader, JobWriter, job_from_pb, job_to_pb
+from airunner.codec.requests import abilities_from_pb, abilities_to_pb
 from airunner.domain.answers import (
     DequeuedJob,
     Enqueued,
@@ -223,6 +224,8 @@ def workers_to_pb(page: WorkerPage) -> pb.ListWorkersResponse:
             instance_id=seen.instance_id,
             queues=seen.queues,
             job_ids=seen.job_ids,
+            abilities=abilities_to_pb(seen.abilities) if seen.abilities else None,
+            more_handlers=seen.more_handlers,
         )
         set_instant(worker.last_seen_at, seen.last_seen_at)
     return message
@@ -237,6 +240,8 @@ def workers_from_pb(message: pb.ListWorkersResponse) -> WorkerPage:
             queues=tuple(worker.queues),
             last_seen_at=instant(worker.last_seen_at, "last_seen_at"),
             job_ids=tuple(worker.job_ids),
+            abilities=abilities_from_pb(worker.abilities) if worker.HasField("abilities") else None,
+            more_handlers=worker.more_handlers,
         )
         for worker in message.workers
     ]

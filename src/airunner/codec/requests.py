@@ -17,6 +17,7 @@ from airunner.domain.errors import InvalidArgument
 from airunner.domain.job import JobState
 from airunner.domain.limits import DEFAULT_PAGE_SIZE
 from airunner.domain.requests import (
+    Abilities,
     DequeueRequest,
     EnqueueRequest,
     JobQuery,
@@ -115,6 +116,7 @@ def dequeue_to_pb(request: DequeueRequest) -> pb.DequeueJobsRequest:
         worker_id=request.worker_id,
         instance_id=request.instance_id,
         first_lease_seconds=request.first_lease_seconds,
+        abilities=abilities_to_pb(request.abilities) if request.abilities else None,
     )
 
 
@@ -129,7 +131,18 @@ def dequeue_from_pb(message: pb.DequeueJobRequest | pb.DequeueJobsRequest) -> De
         worker_id=message.worker_id,
         instance_id=message.instance_id,
         first_lease_seconds=message.first_lease_seconds,
+        abilities=abilities_from_pb(message.abilities) if message.HasField("abilities") else None,
     )
+
+
+def abilities_to_pb(abilities: Abilities) -> pb.Abilities:
+    """Return the message of what a worker can do."""
+    return pb.Abilities(handlers=abilities.handlers, commands=abilities.commands)
+
+
+def abilities_from_pb(message: pb.Abilities) -> Abilities:
+    """Return what a worker can do."""
+    return Abilities(handlers=tuple(message.handlers), commands=message.commands)
 
 
 @refusing

@@ -219,6 +219,7 @@ class WorkerSettings(Section):
     refused_token_seconds: Seconds = Field(default=60, ge=1, le=MAX_WAIT_SECONDS)
     handlers: CommaList[str] = ()
     handler_processes: WholeNumber = Field(default=0, ge=0, le=256)
+    commands: bool = True
     work_dir: FilePath | None = None
     redact_names: CommaList[str] = ()
     git_allow_file: bool = False

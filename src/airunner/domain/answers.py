@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airunner.domain.job import Job, JobState
+    from airunner.domain.requests import Abilities
 
 MAX_REDRIVES = 3
 """How often a message is sent back before it is taken for one that always comes here again."""
@@ -93,6 +94,10 @@ class WorkerSeen:
     queues: Sequence[str]
     last_seen_at: int
     job_ids: Sequence[str]
+    abilities: Abilities | None = None
+    """What it said that it can do, with some of its handlers; None if it said nothing and gets all jobs."""
+    more_handlers: int = 0
+    """How many handlers it has beside those."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

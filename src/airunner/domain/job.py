@@ -102,6 +102,11 @@ class JobParams:
             self._validate_repository()
 
     @property
+    def handler_key(self) -> str:
+        """What a worker must have to do it: the key of its handler; empty for commands."""
+        return limits.handler_key(self.handler)
+
+    @property
     def may_hold_secrets(self) -> bool:
         """Whether there may be anything to mask."""
         return bool(self.secret_names) or "@" in self.repository_url

@@ -32,6 +32,8 @@ MAX_PARAMS_BYTES = 1024 * 1024
 MAX_LISTED_TEXT = 4096
 PAYLOAD_URL_SECONDS = 900
 MAX_HANDLER_NAME = 128
+MAX_DECLARED_HANDLERS = 1_000
+MAX_DECLARED_BYTES = 64 * 1024
 MAX_RESULT_OUTPUT_BYTES = 1024 * 1024
 MAX_ERROR_TEXT_BYTES = 64 * 1024
 MAX_BATCH_EVENTS = 50
@@ -60,6 +62,11 @@ def check_handler_name(name: str, field: str = "handler") -> str:
             f"{field} must be 1 to {MAX_HANDLER_NAME} printable characters, without spaces around them"
         )
     return name
+
+
+def handler_key(name: str) -> str:
+    """Return what names of handlers are compared by; empty for none, which is a command."""
+    return name.casefold()
 
 
 def check_uuid(text: str, field: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airunner.domain import limits
 from airunner.domain.answers import DeadLetter, DeadLetterReason
+from airunner.domain.errors import InvalidArgument
 from airunner.domain.event import Position
 from airunner.domain.record import record
 
@@ -34,6 +35,30 @@ class EnqueueRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What a worker can do. A job that needs something else waits for another worker."""
+
+    handlers: Sequence[str] = ()
+    """The names of its handlers, in any case."""
+    commands: bool = False
+    """Whether it runs commands."""
+
+    def validate(self) -> None:
+        """Refuse abilities that are none, or too many, or no names of handlers."""
+        if not self.handlers and not self.commands:
+            raise InvalidArgument("abilities must have handlers or commands")
+        limits.check_range(len(self.handlers), "abilities.handlers", 0, limits.MAX_DECLARED_HANDLERS)
+        for name in self.handlers:
+            limits.check_handler_name(name, "abilities.handlers")
+        limits.check_size("".join(self.handlers), "abilities.handlers", limits.MAX_DECLARED_BYTES)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The `JobParams.handler_key` of all jobs that the worker can do."""
+        return frozenset([*map(limits.handler_key, self.handlers), *([""] if self.commands else [])])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DequeueRequest:
     """A request for jobs. Zero means the default, but of `wait_seconds`: None is its default, 0 no wait."""
 
@@ -47,6 +72,8 @@ class DequeueRequest:
     first_lease_seconds: int = 0
     """How long a job stays with a caller that is not heard of again; zero for the whole visibility, which it
     never exceeds. The first heartbeat gives the whole visibility."""
+    abilities: Abilities | None = None
+    """What the caller can do: it gets no other jobs. None gets all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

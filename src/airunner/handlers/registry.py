@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from airunner.domain.limits import check_handler_name
+from airunner.domain.limits import check_handler_name, handler_key
 from airunner.handlers.arguments import Arguments, HandlerError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,7 +59,7 @@ class Registry(Mapping[str, Handler]):
         self._handlers: dict[str, Handler] = {}
 
     def __getitem__(self, name: str) -> Handler:
-        return self._handlers[name.casefold()]
+        return self._handlers[handler_key(name)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._handlers)
@@ -69,7 +69,7 @@ class Registry(Mapping[str, Handler]):
 
     def add(self, name: str, function: Callable[..., Any], source: str) -> None:
         """Register a function; adding it again does nothing, another one of that name is a HandlerError."""
-        key = check_handler_name(name).casefold()
+        key = handler_key(check_handler_name(name))
         known = self._handlers.get(key)
         if known is None:
             arguments = Arguments.of(function, source)

@@ -44,6 +44,7 @@ class StackPlan:
     addresses: Sequence[str]
     queues: Mapping[str, str]
     worker_queues: Sequence[str]
+    handlers: Sequence[str]
     concurrency: int
     location: str
     server_seconds: float
@@ -65,7 +66,8 @@ class StackPlan:
     def worker(self, urls: Sequence[str]) -> list[str]:
         """Return the command of the worker of these servers."""
         options = ("--server", ",".join(urls), "--concurrency", str(self.concurrency))
-        return ["worker", *options, *_repeated("--queue", self.worker_queues), *self.shared_options]
+        served = (*_repeated("--queue", self.worker_queues), *_repeated("--handlers", self.handlers))
+        return ["worker", *options, *served, *self.shared_options]
 
 
 def plan_for(request: StackRequest, emulator_url: str) -> StackPlan:
@@ -85,6 +87,7 @@ def plan_for(request: StackRequest, emulator_url: str) -> StackPlan:
         addresses=(settings.listen, _beside(settings.listen)),
         queues=queues,
         worker_queues=worker_queues,
+        handlers=settings.worker.handlers,
         concurrency=settings.worker.concurrency
         if origins["worker.concurrency"] != "default"
         else _CONCURRENCY,

@@ -109,7 +109,7 @@ class JobService:
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
         """Claim jobs; wait for the first ones if there are none."""
         demand, wait_seconds = self._demand(request)
-        self._workers.requested(demand.worker_id, demand.instance_id, demand.queues, self._clock.now())
+        self._workers.requested(demand, request.abilities, self._clock.now())
         with self._admission.wait() if demand.waits else nullcontext():
             jobs = await self._dispatcher.dequeue(demand, wait_seconds)
         lost = self._workers.took(demand.worker_id, jobs)
@@ -407,6 +407,7 @@ class JobService:
             worker_id=request.worker_id,
             instance_id=request.instance_id,
             waits=wait_seconds > 0,
+            abilities=_ability_keys(request),
         )
         return demand, wait_seconds
 
@@ -443,6 +444,13 @@ class JobService:
 
 def _is_new(new_job: NewJob, outcome: Enqueued | AirunnerError) -> bool:
     return not isinstance(outcome, AirunnerError) and outcome.job_id == new_job.job_id
+
+
+def _ability_keys(request: DequeueRequest) -> frozenset[str] | None:
+    if request.abilities is None:
+        return None
+    request.abilities.validate()
+    return request.abilities.keys
 
 
 def _key(token: TaskToken) -> AttemptKey:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from airunner.domain.answers import WorkerSeen
+from airunner.domain.splitting import take_by_size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from airunner.domain.job import Job
+    from airunner.domain.requests import Abilities
+    from airunner.stores.records import Demand
 
 _FORGOTTEN_AFTER_MS = 5 * 60 * 1000
 # Beyond its visibility, in which its holder may still be heard of.
 _LAPSED_FOR_MS = 60 * 1000
 _MAX_LISTED_JOBS = 100
+_MAX_LISTED_HANDLERS = 100
+_MAX_LISTED_HANDLER_BYTES = 4 * 1024
 _NOBODY = ("", 0, 0)
 
 
@@ -25,6 +31,8 @@ class _Worker:
     instance_id: str
     queues: tuple[str, ...]
     last_seen_at: int
+    abilities: Abilities | None
+    more_handlers: int
     # Each with the queue that it is of.
     job_ids: dict[str, str] = field(default_factory=dict)
 
@@ -40,11 +48,15 @@ class WorkerRegistry:
         self._workers: dict[str, _Worker] = {}
         self._holders: dict[str, tuple[str, int, int]] = {}
 
-    def requested(self, worker_id: str, instance_id: str, queues: tuple[str, ...], now: int) -> None:
-        """Note that a worker asks for jobs."""
-        if worker_id:
-            worker = self._workers.setdefault(worker_id, _Worker(instance_id, queues, now))
-            worker.instance_id, worker.queues, worker.last_seen_at = instance_id, queues, now
+    def requested(self, demand: Demand, abilities: Abilities | None, now: int) -> None:
+        """Note that a worker asks for jobs, and what it says that it can do."""
+        if not demand.worker_id:
+            return
+        worker = self._workers.get(demand.worker_id)
+        job_ids = worker.job_ids if worker else {}
+        self._workers[demand.worker_id] = _Worker(
+            demand.instance_id, demand.queues, now, *_bounded(abilities), job_ids
+        )
 
     def took(self, worker_id: str, jobs: Collection[Job]) -> int:
         """Note that a worker got jobs; return how many of them another held and never released."""
@@ -82,7 +94,7 @@ class WorkerRegistry:
     def list(
         self, now: int, queues: Collection[str] = (), *, after: str = "", limit: int
     ) -> Sequence[WorkerSeen]:
-        """Return workers that called lately or hold jobs, by name, each with up to 100 of its jobs.
+        """Return workers that called lately or hold jobs, by name, each with some jobs and handlers.
 
         The first so many whose names come after another. With `queues`, those that serve or hold something of
         these, and of each worker no more than that.
@@ -104,4 +116,15 @@ def _seen(worker_id: str, worker: _Worker, queues: Collection[str]) -> WorkerSee
         queues=tuple(queue for queue in worker.queues if not queues or queue in queues),
         last_seen_at=worker.last_seen_at,
         job_ids=tuple(itertools.islice(job_ids, _MAX_LISTED_JOBS)),
+        abilities=worker.abilities,
+        more_handlers=worker.more_handlers,
     )
+
+
+def _bounded(abilities: Abilities | None) -> tuple[Abilities | None, int]:
+    """Return what is kept of abilities, and how many handlers are not: there may be many workers."""
+    if abilities is None:
+        return None, 0
+    first = heapq.nsmallest(_MAX_LISTED_HANDLERS, abilities.handlers)
+    listed = take_by_size(first, lambda name: len(name.encode()), _MAX_LISTED_HANDLER_BYTES)
+    return replace(abilities, handlers=tuple(listed)), len(abilities.handlers) - len(listed)

@@ -116,10 +116,10 @@ class JobStore(KeyStore, Protocol):
     async def dequeue_jobs(self, demand: Demand) -> Sequence[Job]:
         """Claim the oldest claimable jobs of the first queue that has any, in enqueue order.
 
-        Claimable: not cancelled, tries left, queue not paused, and scheduled and due, or running with its
-        visibility lapsed. A patient demand waits until there is one; "found nothing" and "now waiting" are
-        one step, and demands are served in the order of arrival. Never cancel this call: `withdraw` the
-        demand, and take what it answers.
+        Claimable: not cancelled, tries left, queue not paused, within the demand's abilities, and scheduled
+        and due, or running with its visibility lapsed. A patient demand waits until there is one; "found
+        nothing" and "now waiting" are one step, and demands are served in the order of arrival, each with
+        what it can do. Never cancel this call: `withdraw` the demand, and take what it answers.
         """
 
     async def withdraw(self, demand: Demand) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import heapq
 import itertools
 import sys
 from collections import Counter
@@ -35,7 +36,7 @@ from airunner.stores.records import (
 from airunner.stores.waiting import WaitingRoom
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from airunner.domain.clock import Clock, Timer
     from airunner.domain.event import EncodedEvent
@@ -65,8 +66,8 @@ class MemoryStore:
         self._params_bytes: dict[str, int] = {}
         self._next_number = itertools.count(1)
         self._fingerprints: dict[tuple[str, str], tuple[bytes, str]] = {}
-        # Of each queue, the jobs that are not at their end.
-        self._open: dict[str, dict[str, None]] = {}
+        # Of each queue, the jobs that are not at their end, by the key of their handler.
+        self._open: dict[str, dict[str, dict[str, None]]] = {}
         # Of each queue, how many of these are scheduled.
         self._scheduled: Counter[str] = Counter()
         # Of each queue that was ever paused, by whom it is now and since when.
@@ -259,9 +260,24 @@ class MemoryStore:
         self._jobs[job.job_id] = changed = replace(job, life=life)
         self._scheduled[job.queue] += _is_scheduled(life) - _is_scheduled(job.life)
         if life.state.terminal:
-            self._open[job.queue].pop(job.job_id, None)
+            self._close(job)
         self._arm()
         return changed
+
+    def _close(self, job: Job) -> None:
+        by_handler, handler_key = self._open[job.queue], job.params.handler_key
+        opened = by_handler.get(handler_key, {})
+        opened.pop(job.job_id, None)
+        if not opened:
+            by_handler.pop(handler_key, None)
+
+    def _open_jobs(self, queue: str, abilities: frozenset[str] | None = None) -> Iterator[Job]:
+        """Yield the open jobs that these abilities suffice for, in the order of their enqueueing."""
+        by_handler = self._open.get(queue, {})
+        handler_keys = by_handler.keys() if abilities is None else by_handler.keys() & abilities
+        opened = (by_handler[handler_key] for handler_key in handler_keys)
+        for job_id in heapq.merge(*opened, key=self._numbers.__getitem__):
+            yield self._jobs[job_id]
 
     def _enqueue(self, new: NewJob, max_queued: int) -> Enqueued | AirunnerError:
         known = self._fingerprints.get((new.principal, new.request_id))
@@ -273,7 +289,8 @@ class MemoryStore:
         if max_queued and self._scheduled[new.queue] >= max_queued:
             return ResourceExhausted(f"queue {new.queue} holds its limit of {max_queued} scheduled jobs")
         self._fingerprints[new.principal, new.request_id] = (new.fingerprint, new.job_id)
-        self._open.setdefault(new.queue, {})[new.job_id] = None
+        by_handler = self._open.setdefault(new.queue, {})
+        by_handler.setdefault(new.params.handler_key, {})[new.job_id] = None
         self._jobs[new.job_id] = Job(
             job_id=new.job_id,
             queue=new.queue,
@@ -304,23 +321,23 @@ class MemoryStore:
     def _claim(self, demand: Demand) -> list[Job]:
         now = self._clock.now()
         for queue in demand.queues:
-            found = self._claimable(queue, demand.max_jobs, now)
+            found = self._claimable(queue, demand.max_jobs, now, demand.abilities)
             if found:
                 fitting = take_by_size(found, self._claim_size, demand.max_bytes)
                 return [self._begin(job, demand, now) for job in fitting]
         return []
 
-    def _claimable(self, queue: str, max_jobs: int, now: int) -> list[Job]:
+    def _claimable(
+        self, queue: str, max_jobs: int, now: int, abilities: frozenset[str] | None = None
+    ) -> list[Job]:
         if self._paused.get(queue):
             return []
-        found = []
-        for job_id in self._open.get(queue, ()):
-            since = self._jobs[job_id].life.claimable_from
-            if since is not None and since <= now:
-                found.append(self._jobs[job_id])
-                if len(found) == max_jobs:
-                    break
-        return found
+        claimable = (
+            job
+            for job in self._open_jobs(queue, abilities)
+            if (since := job.life.claimable_from) is not None and since <= now
+        )
+        return list(itertools.islice(claimable, max_jobs))
 
     def _claim_size(self, job: Job) -> int:
         return claim_size(self._params_bytes[job.job_id], job.life.last_error)
@@ -346,14 +363,16 @@ class MemoryStore:
         self._arm()
 
     def _arm(self) -> None:
-        """Wake up when the next job falls due or lapses in a queue that somebody waits for."""
+        """Wake up when the next job falls due or lapses that somebody waits for."""
         if self._wake:
             self._wake.cancel()
         times = [
             since
             for queue in self._room.queues
             if not self._paused.get(queue)
-            for job_id in self._open.get(queue, ())
+            for handler_key, opened in self._open.get(queue, {}).items()
+            if self._room.wants(queue, handler_key)
+            for job_id in opened
             if (since := self._jobs[job_id].life.claimable_from) is not None
         ]
         self._wake = (
@@ -361,7 +380,7 @@ class MemoryStore:
         )
 
     def _stats(self, queue: str) -> QueueStats:
-        jobs = [self._jobs[job_id] for job_id in self._open.get(queue, ())]
+        jobs = list(self._open_jobs(queue))
         scheduled = [job for job in jobs if job.state is JobState.SCHEDULED]
         paused = self._paused.get(queue)
         paused_by, paused_at = paused or ("", 0)

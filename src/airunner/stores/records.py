@@ -58,6 +58,12 @@ class Demand:
     waits: bool = True
     # What the claimed jobs may have together by `claim_size`, unless it is one that has more.
     max_bytes: int = MAX_DEQUEUE_BYTES
+    # The handler keys of the jobs that the caller can do, the empty one for commands; None for all jobs.
+    abilities: frozenset[str] | None = None
+
+    def can_do(self, handler_key: str) -> bool:
+        """Return whether the caller can do the jobs of a handler."""
+        return self.abilities is None or handler_key in self.abilities
 
 
 def claim_size(params_bytes: int, last_error: str) -> int:

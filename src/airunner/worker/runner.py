@@ -40,6 +40,8 @@ class AttemptEnvironment:
 
     base_environment: Mapping[str, str] = field(default_factory=dict)
     """The variables of every process, beside those of its job; it inherits nothing else from the worker."""
+    runs_commands: bool = True
+    """Whether processes are started at all; a worker that starts none only calls its handlers."""
     work_dir: Path | None = None
     """Where the folders of attempts are made; None is the system's folder for temporary files."""
     grace_seconds: float = 10.0
@@ -135,6 +137,8 @@ class JobRunner:
         environment = self._environment
         if params.handler:
             return f"no handler named {params.handler} on this worker"
+        if not environment.runs_commands:
+            return "this worker runs no commands"
         if params.repository_url:
             variables = {**environment.base_environment, **params.environment}
             return checkout_refusal(params, variables, environment.checkout)

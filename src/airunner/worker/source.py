@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from airunner.domain.answers import DequeuedJob, HeldJob
     from airunner.domain.clock import Clock
     from airunner.domain.errors import PermanentFailure
+    from airunner.domain.requests import Abilities
     from airunner.services.api import JobsApi
 
 _log = get_logger("airunner.worker")
@@ -61,6 +62,8 @@ class Subscription:
     wait_seconds: int = limits.MAX_DEQUEUE_WAIT_SECONDS
     refused_token_seconds: float = REFUSED_TOKEN_SECONDS
     """How long every answer may refuse the task token of an attempt before that is lost."""
+    abilities: Abilities | None = None
+    """What it can do; None asks for all jobs."""
 
 
 class JobSource:
@@ -102,6 +105,7 @@ class JobSource:
             worker_id=subscription.worker_id,
             instance_id=subscription.instance_id,
             first_lease_seconds=_FIRST_LEASE_SECONDS,
+            abilities=subscription.abilities,
         )
         try:
             deliveries = [self._delivery(dequeued) for dequeued in await self._jobs.dequeue_jobs(request)]

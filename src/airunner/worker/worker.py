@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from airunner import telemetry
 from airunner.domain import limits
 from airunner.domain.errors import InvalidArgument, PermissionDenied, Unauthenticated
+from airunner.domain.requests import Abilities
 from airunner.handlers.capture import captured
 from airunner.handlers.registry import Registry
 from airunner.queues.base import ConsumerOptions
@@ -90,6 +91,7 @@ class Worker:
             instance_id=options.instance_id,
             visibility_timeout_seconds=options.visibility_timeout_seconds,
             refused_token_seconds=options.refused_token_seconds,
+            abilities=_abilities(options),
         )
         self._watchdog = LoopWatchdog(
             options.stacks,
@@ -194,3 +196,11 @@ class Worker:
                 events=left.events,
                 bytes=left.size_bytes,
             )
+
+
+def _abilities(options: WorkerOptions) -> Abilities:
+    handlers = options.handlers or Registry()
+    return Abilities(
+        handlers=tuple(handler.name for handler in handlers.values()),
+        commands=options.environment.runs_commands,
+    )

@@ -30,6 +30,10 @@ def dev(
     data_dir: DataDir = None,
     queue: Annotated[tuple[str, ...], Parameter(help="Queue to serve; repeatable. Default: default")] = (),
     concurrency: Annotated[int | None, Parameter(help="Jobs at the same time. Default: 4")] = None,
+    handlers: Annotated[
+        tuple[str, ...],
+        Parameter(help="Module, package, file or folder of Python handlers; repeatable."),
+    ] = (),
     aws: Annotated[
         bool, Parameter(help="Two servers and a worker as processes, on an emulated AWS of their own.")
     ] = False,
@@ -50,6 +54,7 @@ def dev(
         "data_dir": data_dir,
         "worker.queues": ",".join(queue) if queue else None,
         "worker.concurrency": concurrency,
+        "worker.handlers": ",".join(handlers) if handlers else None,
         "log_level": log_level,
     }
     if aws or endpoint:

@@ -36,6 +36,9 @@ def worker(
     handler_processes: Annotated[
         int | None, Parameter(help="Processes that run sync handlers; 0: they run in threads. Default: 0")
     ] = None,
+    no_commands: Annotated[
+        bool, Parameter(help="Do the jobs of handlers only, and start no processes.")
+    ] = False,
     once: Annotated[bool, Parameter(help="Do one job and exit.")] = False,
     visibility_timeout: Annotated[
         int | None, Parameter(help="Seconds a job stays ours without a sign of life. Default: the server's")
@@ -60,6 +63,7 @@ def worker(
         "worker.concurrency": concurrency,
         "worker.handlers": ",".join(handlers) if handlers else None,
         "worker.handler_processes": handler_processes,
+        "worker.commands": False if no_commands else None,
         "worker.visibility_timeout_seconds": visibility_timeout,
         "worker.worker_id": worker_id,
         "worker.metrics_listen": metrics_listen,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from airunner.cli.options import ANY_SERVER, AsJson, ConnectionOptions
 from airunner.cli.printing import moment, print_json, print_table
 from airunner.cli.session import with_client
+
+if TYPE_CHECKING:
+    from airunner.domain.answers import WorkerSeen
 
 
 def workers(*, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> None:
@@ -21,9 +26,18 @@ def workers(*, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = Fal
             worker.worker_id,
             worker.instance_id,
             ",".join(worker.queues),
+            _abilities(worker),
             moment(worker.last_seen_at),
             ",".join(worker.job_ids),
         )
         for worker in found
     ]
-    print_table(("worker", "instance", "queues", "last seen", "jobs"), rows)
+    print_table(("worker", "instance", "queues", "can do", "last seen", "jobs"), rows)
+
+
+def _abilities(worker: WorkerSeen) -> str:
+    """Return what a worker can do: commands, and the names of its handlers."""
+    if worker.abilities is None:
+        return "everything"
+    more = [f"{worker.more_handlers} more"] if worker.more_handlers else []
+    return ",".join([*(["commands"] if worker.abilities.commands else []), *worker.abilities.handlers, *more])

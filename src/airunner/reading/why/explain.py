@@ -11,7 +11,8 @@ from airunner.reading.instants import format_duration, to_iso
 from airunner.reading.why.attempts import by_whom, counted, last_line, signal_name, summarise_attempts
 
 if TYPE_CHECKING:
-    from airunner.domain.job import Job, JobResult
+    from airunner.domain.answers import WorkerSeen
+    from airunner.domain.job import Job, JobParams, JobResult
     from airunner.reading.why.facts import JobFacts
 
 
@@ -22,6 +23,8 @@ class JobReason(StrEnum):
     DELAYED = "delayed"
     RETRYING = "retrying"
     NO_WORKER = "no_worker"
+    NO_HANDLER = "no_handler"
+    NO_COMMANDS = "no_commands"
     BEHIND = "behind"
     NEXT = "next"
     RUNNING = "running"
@@ -67,8 +70,11 @@ def _waits(facts: JobFacts) -> Explanation:
         return Explanation(
             JobReason.RETRYING, f"It waits {when}, to be tried again after attempt {job.attempt}{why}."
         )
-    if not any(job.queue in worker.queues for worker in facts.workers):
+    serving = [worker for worker in facts.workers if job.queue in worker.queues]
+    if not serving:
         return Explanation(JobReason.NO_WORKER, f"It waits because no worker of {queue} was heard of lately.")
+    if not any(_may_do(worker, job.params) for worker in serving):
+        return _waits_for_ability(job.params.handler, queue)
     running = f"; {counted(facts.queue.running, 'job', 'jobs')} of it running" if facts.queue else ""
     if waiting := facts.before.waiting:
         bound = "" if facts.before.exact else "at most "
@@ -78,6 +84,21 @@ def _waits(facts: JobFacts) -> Explanation:
     return Explanation(
         JobReason.NEXT, f"It is the next of {queue} and waits for a worker to be free{running}."
     )
+
+
+def _may_do(worker: WorkerSeen, params: JobParams) -> bool:
+    """Return whether a worker can do a job, or may: of one with many handlers only some are known here."""
+    abilities = worker.abilities
+    if abilities is None or (params.handler and worker.more_handlers):
+        return True
+    return params.handler_key in abilities.keys
+
+
+def _waits_for_ability(handler: str, queue: str) -> Explanation:
+    if handler:
+        text = f"It waits because no worker of {queue} has the handler {handler}."
+        return Explanation(JobReason.NO_HANDLER, text)
+    return Explanation(JobReason.NO_COMMANDS, f"It waits because no worker of {queue} runs commands.")
 
 
 def _runs(facts: JobFacts) -> Explanation:

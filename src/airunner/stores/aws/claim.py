@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from airunner.aws.sqs import MAX_SEND_DELAY_SECONDS
 from airunner.domain import lifecycle
-from airunner.domain.errors import JobNotFound
-from airunner.domain.job import Job, JobState
+from airunner.domain.errors import AirunnerError, JobNotFound
+from airunner.domain.job import JobState
 from airunner.domain.splitting import take_by_size
+from airunner.stores.aws.enqueue import SENT_CHECK_MS
 from airunner.stores.aws.hold import BEYOND_ROW_SECONDS
+from airunner.stores.aws.items import number, number_at, text
 from airunner.stores.aws.layout import queue_key
+from airunner.stores.aws.rows import CHECK_AFTER_MS
 from airunner.stores.aws.unreadable import UnreadableRow
+from airunner.stores.aws.wakeups import Wake
 from airunner.stores.records import claim_size
 from airunner.telemetry.logs import get_logger
 
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airunner.domain.clock import Clock
+    from airunner.domain.job import Job
     from airunner.domain.lifecycle import Lifecycle
     from airunner.stores.aws.items import Row
     from airunner.stores.aws.payloads import Payloads
@@ -31,8 +37,13 @@ if TYPE_CHECKING:
 
 _log = get_logger("airunner.aws")
 
+T = TypeVar("T")
+
 # Other replicas have other clocks.
 SKEW_MS: Final = 5_000
+# How long a job that nobody can do is left alone: at first, and when it has waited long.
+_FIRST_REST_SECONDS: Final = 1
+_LONGEST_REST_SECONDS: Final = 60
 
 
 class MessageAction(Enum):
@@ -60,13 +71,26 @@ def judge(life: Lifecycle, now: int) -> MessageAction:
     return MessageAction.LATER if life.due_at - now <= MAX_SEND_DELAY_SECONDS * 1000 else MessageAction.DELETE
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A message, and the job that it names: one that could be claimed when its row was read."""
+
+    message: ReceivedWake
+    row: Row
+    handler_key: str
+
+    @property
+    def size(self) -> int:
+        """What the job adds to an answer, in bytes."""
+        return claim_size(self.row.params_bytes, self.row.life.last_error)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedJobs:
-    """What messages came to: nothing if the queue is paused. `room` is what the answer may still have."""
+    """What messages came to. `room` is how many bytes the answer may still have."""
 
-    jobs: Sequence[Job] = ()
-    room: int = 0
-    paused: bool = False
+    jobs: Sequence[Job]
+    room: int
 
 
 class Claimer:
@@ -78,59 +102,112 @@ class Claimer:
         self._messages = messages
         self._clock = clock
 
-    async def claim(
-        self, queue: str, received: Sequence[ReceivedWake], demand: Demand, room: int
-    ) -> ClaimedJobs:
-        """Claim what the messages name, as far as there is room; the others are shown again.
+    async def look(self, queue: str, received: Sequence[ReceivedWake]) -> tuple[bool, list[Candidate]]:
+        """Return whether the queue is paused, and what could be claimed: nothing if it is.
 
-        A message whose row is missing, or cannot be read here, is left alone: if it stays so, the queue's
-        redrive puts it aside.
+        What cannot be claimed is seen to. A message whose row is missing, or cannot be read here, is left
+        alone: if it stays so, the queue's redrive puts it aside.
         """
         # A job that is named twice needs one message.
         named = {message.job_id: message for message in received if message.job_id}
         items = await self._rows.read_many([*named, queue_key(queue)])
         if self._rows.is_paused(items.get(queue_key(queue))):
             await self._messages.show_again(queue, [message.receipt for message in received])
-            return ClaimedJobs(paused=True)
+            return True, []
         spare = [message.receipt for message in received if named.get(message.job_id, message) is not message]
         self._messages.delete_later(queue, spare)
         rows = self._rows.rows_of(items[job_id] for job_id in named if job_id in items)
-        found = [(row, named[row.job_id]) for row in rows]
+        looks = [self._look_at(row, named[row.job_id]) for row in rows]
+        return False, _successful(await asyncio.gather(*looks, return_exceptions=True))
+
+    async def claim(
+        self, queue: str, candidates: Sequence[Candidate], demand: Demand, room: int
+    ) -> ClaimedJobs:
+        """Claim jobs for a demand that can do them, as far as there is room; the others are shown again.
+
+        Some may have been claimed elsewhere meanwhile.
+        """
         least = 1 if room == demand.max_bytes else 0
-        fitting = take_by_size(found, lambda entry: self._size(entry[0]), room, at_least=least)
-        beyond = found[len(fitting) :]
+        fitting = take_by_size(candidates, lambda candidate: candidate.size, room, at_least=least)
+        beyond = candidates[len(fitting) :]
         if beyond:
-            await self._messages.show_again(queue, [message.receipt for _, message in beyond])
-        claims = [self._claim_one(row, message, demand) for row, message in fitting]
-        jobs = _claimed(await asyncio.gather(*claims, return_exceptions=True))
+            await self._messages.show_again(queue, [candidate.message.receipt for candidate in beyond])
+        claims = [self._claim_one(candidate, demand) for candidate in fitting]
+        jobs = _successful(await asyncio.gather(*claims, return_exceptions=True))
         receipts = [job.receipt for job in jobs]
         lease_ms = max((job.life.visible_until - job.life.updated_at for job in jobs), default=0)
         self._messages.extend_later(queue, receipts, lease_ms // 1000 + BEYOND_ROW_SECONDS)
-        left = 0 if beyond else room - sum(self._size(row) for row, _ in fitting)
+        left = 0 if beyond else room - sum(candidate.size for candidate in fitting)
         return ClaimedJobs(jobs=jobs, room=left)
 
-    def _size(self, row: Row) -> int:
-        """Return what a job adds to the answer: nothing if it is not to be claimed."""
-        if judge(row.life, self._clock.now()) is not MessageAction.CLAIM:
-            return 0
-        return claim_size(row.params_bytes, row.life.last_error)
+    async def pass_on(self, queue: str, candidates: Sequence[Candidate], *, at_once: bool = False) -> None:
+        """Let jobs be looked at again later that nobody here can do. Their rows, and so their tries, stay.
 
-    async def _claim_one(self, row: Row, message: ReceivedWake, demand: Demand) -> Job | None:
+        Each gets a new message: one that was received again and again would end as a dead letter. What cannot
+        be sent shows again by itself.
+        """
+        if not candidates:
+            return
+        now = self._clock.now()
+        wakes = [
+            Wake(row.job_id, row.life.attempt + 1, 0 if at_once else _seconds_until_next_look(row.life, now))
+            for row in (candidate.row for candidate in candidates)
+        ]
+        sent = await self._messages.send(queue, wakes)
+        receipts = [candidate.message.receipt for candidate in candidates]
+        self._messages.delete_later(queue, list(itertools.compress(receipts, sent)))
+        passed = list(itertools.compress(candidates, sent))
+        await asyncio.gather(*(self._keep_from_reconciler(candidate.row, now) for candidate in passed))
+
+    async def _look_at(self, row: Row, message: ReceivedWake) -> Candidate | None:
+        """See to a message whose job cannot be claimed; return what could be claimed."""
+        verdict = judge(row.life, self._clock.now())
+        while verdict is MessageAction.END:
+            _, row = await self._rows.write(row, lifecycle.expire(row.life, now=self._clock.now()))
+            verdict = judge(row.life, self._clock.now())
+        if verdict is MessageAction.CLAIM:
+            return Candidate(message, row, await self._payloads.handler_key_of(row))
+        await self._put_aside(row, message, verdict)
+        return None
+
+    async def _claim_one(self, candidate: Candidate, demand: Demand) -> Job | None:
+        row, message = candidate.row, candidate.message
         # What cannot be read is not claimed.
-        params = await self._payloads.params_of(row) if self._size(row) else None
+        params = await self._payloads.params_of(row)
         while True:
             now = self._clock.now()
             verdict = judge(row.life, now)
-            if verdict is MessageAction.LATER:
-                wait_seconds = -(-(row.life.due_at - now) // 1000)
-                await self._messages.show_again(row.queue, [message.receipt], wait_seconds)
-                return None
-            if verdict is MessageAction.DELETE:
-                self._messages.delete_later(row.queue, [message.receipt])
+            if verdict in (MessageAction.LATER, MessageAction.DELETE):
+                await self._put_aside(row, message, verdict)
                 return None
             written, row = await self._rows.write(row, self._next_life(row.life, verdict, demand, now))
             if written and verdict is MessageAction.CLAIM:
                 return replace(await self._payloads.job_of(row, params), receipt=message.receipt)
+
+    async def _put_aside(self, row: Row, message: ReceivedWake, verdict: MessageAction) -> None:
+        """Let a message come back when its job is due, or never."""
+        if verdict is MessageAction.LATER:
+            wait_seconds = -(-(row.life.due_at - self._clock.now()) // 1000)
+            await self._messages.show_again(row.queue, [message.receipt], max(0, wait_seconds))
+        else:
+            self._messages.delete_later(row.queue, [message.receipt])
+
+    async def _keep_from_reconciler(self, row: Row, now: int) -> None:
+        """Say on a row, now and then, that its message is on its way: otherwise messages would pile up.
+
+        Where an attempt lapsed, the reconciler looks first: its holder may come back, and must be watched.
+        """
+        check_at, life = number_at(row.item, "check_at"), row.life
+        looked = life.state is JobState.SCHEDULED or check_at > life.visible_until + CHECK_AFTER_MS
+        if not looked or check_at > now + SENT_CHECK_MS // 2:
+            return
+        try:
+            await self._rows.update(
+                row.job_id, {"check_at": number(now + SENT_CHECK_MS)}, {"nonce": text(row.nonce)}
+            )
+        except AirunnerError as error:
+            # One message too many, then.
+            _log.warning("aws.follow_up_failed", job_id=row.job_id, error=error.text)
 
     def _next_life(self, life: Lifecycle, verdict: MessageAction, demand: Demand, now: int) -> Lifecycle:
         if verdict is MessageAction.END:
@@ -145,14 +222,22 @@ class Claimer:
         )
 
 
-def _claimed(outcomes: Sequence[Job | BaseException | None]) -> list[Job]:
-    """Return the jobs that were claimed: they must not be lost with others, which come back by themselves."""
-    jobs = [outcome for outcome in outcomes if isinstance(outcome, Job)]
+def _seconds_until_next_look(life: Lifecycle, now: int) -> int:
+    """Return how long a job rests that nobody can do: half of the time that it has waited, within bounds."""
+    waited_seconds = (now - (life.claimable_from or now)) // 1000
+    return min(max(_FIRST_REST_SECONDS, waited_seconds // 2), _LONGEST_REST_SECONDS)
+
+
+def _successful(outcomes: Sequence[T | BaseException | None]) -> list[T]:
+    """Return what succeeded: it must not be lost with what failed, whose messages come back by themselves."""
+    found = [
+        outcome for outcome in outcomes if outcome is not None and not isinstance(outcome, BaseException)
+    ]
     failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     # Nobody else is held up by a job that cannot be read, or whose parameters are gone.
     failures = [failure for failure in failures if not isinstance(failure, UnreadableRow | JobNotFound)]
-    if failures and not jobs:
+    if failures and not found:
         raise failures[0]
     for failure in failures:
         _log.warning("aws.claim_failed", error=str(failure))
-    return jobs
+    return found

@@ -105,6 +105,12 @@ class Payloads:
         with self._unreadable.reading("job", row.job_id):
             return decode_params(blob_at(row.item, "job_params") if encoded is None else encoded)
 
+    async def handler_key_of(self, row: Row) -> str:
+        """Return what a worker must have to do a job; of a row that does not say it, the parameters do."""
+        if "handler" in row.item:
+            return text_at(row.item, "handler")
+        return (await self.params_of(row)).handler_key
+
     async def job_of(self, row: Row, params: JobParams | None = None) -> Job:
         """Return the whole job of a row, whose parameters need not be read where they are known."""
         row = await self.with_result(row)

@@ -14,11 +14,11 @@ from airunner.stores.waiting import WaitingRoom
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from airunner.domain.clock import Clock
     from airunner.domain.job import Job
-    from airunner.stores.aws.claim import Claimer
+    from airunner.stores.aws.claim import Candidate, Claimer
     from airunner.stores.aws.rows import Rows
     from airunner.stores.aws.wakeups import Messages, ReceivedWake
     from airunner.stores.records import Demand
@@ -29,6 +29,8 @@ _LONG_POLL_SECONDS: Final = 20
 _AFTER_FAILURE: Final = RetryPolicy(first_seconds=1.0, factor=1.0, jitter=0.0)
 _PAUSE_POLL_MS: Final = 2_000
 _MOST_POLLS: Final = 4
+# How many receives that bring what it cannot do one call goes through before it waits with the others.
+_MOST_REFUSALS: Final = 10
 
 
 class Receiver:
@@ -61,6 +63,8 @@ class Receiver:
         # Those polls that have brought messages, and claim what they name.
         self._serving: set[asyncio.Task[None]] = set()
         self._paused: dict[str, asyncio.Event] = {}
+        # Queues whose last messages nobody here could do: there may be many more of them before others.
+        self._refusing: set[str] = set()
         self._closed = False
 
     async def dequeue(self, demand: Demand) -> Sequence[Job]:
@@ -119,33 +123,36 @@ class Receiver:
         if not await self._is_open(queue):
             return []
         taken: list[Job] = []
-        room = demand.max_bytes
+        room, refusals = demand.max_bytes, 0
         while len(taken) < demand.max_jobs and room > 0:
             wanted = min(demand.max_jobs - len(taken), MAX_ENTRIES)
             try:
                 received = await self._messages.receive(queue, wanted, 0 if taken else wait_seconds)
-                jobs, room = await self._claim(queue, received, demand, room)
-                taken += jobs
+                found = await self._look(queue, received)
+                mine = [candidate for candidate in found if demand.can_do(candidate.handler_key)]
+                claimed = await self._claimer.claim(queue, mine, demand, room)
+                taken += claimed.jobs
+                room = claimed.room
+                others = [candidate for candidate in found if candidate not in mine]
+                await self._share_out(queue, others, refused=True)
             except AirunnerError as error:
                 if not taken:
                     raise
                 # What was claimed before must not be lost.
                 _log.warning("aws.receive_failed", queue=queue, error=error.text)
                 break
-            if not received or queue in self._paused:
+            refusals += bool(others)
+            if not received or queue in self._paused or refusals == _MOST_REFUSALS:
                 break
         return taken
 
-    async def _claim(
-        self, queue: str, received: Sequence[ReceivedWake], demand: Demand, room: int
-    ) -> tuple[Sequence[Job], int]:
-        """Return the jobs that messages brought, and how many bytes more the answer may have."""
+    async def _look(self, queue: str, received: Sequence[ReceivedWake]) -> list[Candidate]:
         if not received:
-            return (), room
-        claimed = await self._claimer.claim(queue, received, demand, room)
-        if claimed.paused:
+            return []
+        paused, found = await self._claimer.look(queue, received)
+        if paused:
             self._paused.setdefault(queue, asyncio.Event())
-        return claimed.jobs, claimed.room
+        return found
 
     def _park(self, demand: Demand, answer: asyncio.Future[Sequence[Job]], *, first: bool = False) -> None:
         if self._closed:
@@ -185,7 +192,8 @@ class Receiver:
         if not await self._is_open(queue):
             await self._until_resumed(queue)
         elif wanted := self._wanted(queue):
-            received = await self._messages.receive(queue, wanted, _LONG_POLL_SECONDS)
+            count = MAX_ENTRIES if queue in self._refusing else wanted
+            received = await self._messages.receive(queue, count, _LONG_POLL_SECONDS)
             self._serving.add(poll)
             try:
                 await self._serve(queue, received)
@@ -194,22 +202,47 @@ class Receiver:
 
     async def _serve(self, queue: str, received: Sequence[ReceivedWake]) -> None:
         """Claim messages for those who wait, in the order of their arrival."""
-        while received:
-            demand = next(self._room.waiting_for([queue]), None)
-            if demand is None:
-                await self._messages.show_again(queue, [message.receipt for message in received])
-                return
-            mine, received = received[: demand.max_jobs], received[demand.max_jobs :]
-            await self._serve_one(queue, mine, demand)
+        if queue in self._room.queues:
+            await self._share_out(queue, await self._look(queue, received))
+        else:
+            await self._messages.show_again(queue, [message.receipt for message in received])
 
-    async def _serve_one(self, queue: str, received: Sequence[ReceivedWake], demand: Demand) -> None:
+    async def _share_out(self, queue: str, found: Sequence[Candidate], *, refused: bool = False) -> None:
+        """Give each who waits what it can do.
+
+        What nobody here can do rests for a while; what is left because nobody waits is there again at once.
+        """
+        while found:
+            demand = next(self._able(queue, found), None)
+            if demand is None:
+                break
+            able = [candidate for candidate in found if demand.can_do(candidate.handler_key)]
+            mine = able[: demand.max_jobs]
+            found = [candidate for candidate in found if candidate not in mine]
+            await self._serve_one(queue, mine, demand)
+        if refused or queue in self._room.queues:
+            self._refusing = self._refusing | {queue} if found else self._refusing - {queue}
+            await self._claimer.pass_on(queue, found)
+        elif queue in self._refusing:
+            # More was received than was wanted, and shall not be a receive nearer to the dead letters for it.
+            await self._claimer.pass_on(queue, found, at_once=True)
+        else:
+            await self._messages.show_again(queue, [candidate.message.receipt for candidate in found])
+
+    def _able(self, queue: str, found: Sequence[Candidate]) -> Iterator[Demand]:
+        """Yield those who wait and can do one of these jobs."""
+        for demand in self._room.waiting_for([queue]):
+            if any(demand.can_do(candidate.handler_key) for candidate in found):
+                yield demand
+
+    async def _serve_one(self, queue: str, candidates: Sequence[Candidate], demand: Demand) -> None:
         answer = self._room.leave(demand)
         if answer is None:
             return
         jobs: Sequence[Job] = ()
         self._busy[demand] = False
         try:
-            jobs, _ = await self._claim(queue, received, demand, demand.max_bytes)
+            jobs = (await self._claimer.claim(queue, candidates, demand, demand.max_bytes)).jobs
         finally:
             withdrawn = self._busy.pop(demand)
             if jobs or withdrawn:

@@ -63,6 +63,7 @@ class EnqueueTransactions:
             "principal": text(new.principal),
             "retried_from": text(new.retried_from),
             "execution": execution_value(new.execution),
+            "handler": text(new.params.handler_key),
             "shard": number(shard),
             "nonce": text(secrets.token_hex(8)),
             "list_key": text(f"{new.queue}#{shard}"),

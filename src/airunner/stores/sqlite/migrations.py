@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airunner.codec.jobs import decode_params
 from airunner.domain.errors import FailedPrecondition
 
 if TYPE_CHECKING:
@@ -134,10 +135,13 @@ MIGRATIONS = (
             retried_from TEXT NOT NULL,
             execution BLOB NOT NULL,
             result BLOB,
-            params BLOB
+            params BLOB,
+            -- What a worker must have to do the job, as `JobParams.handler_key`.
+            handler TEXT NOT NULL
         )
         """,
-        f"INSERT INTO new_jobs ({_JOB_COLUMNS}) SELECT {_JOB_COLUMNS} FROM jobs",
+        f"INSERT INTO new_jobs ({_JOB_COLUMNS}, handler) SELECT {_JOB_COLUMNS}, handler_of(coalesce("
+        "params, (SELECT large.params FROM large_params large WHERE large.id = jobs.id))) FROM jobs",
         "DROP TABLE jobs",
         "ALTER TABLE new_jobs RENAME TO jobs",
         "CREATE UNIQUE INDEX jobs_by_job_id ON jobs (job_id)",
@@ -146,6 +150,7 @@ MIGRATIONS = (
         "CREATE INDEX jobs_by_queue_and_state ON jobs (queue, state, id)",
         "CREATE INDEX jobs_by_state ON jobs (state, id)",
         "CREATE INDEX jobs_ready ON jobs (queue, id) WHERE ready = 1",
+        "CREATE INDEX jobs_ready_by_handler ON jobs (queue, handler, id) WHERE ready = 1",
         "CREATE INDEX jobs_waking ON jobs (queue, wake_at) WHERE wake_at IS NOT NULL",
         "CREATE INDEX jobs_expiring ON jobs (expires_at) WHERE expires_at IS NOT NULL",
         "CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL",
@@ -171,6 +176,7 @@ def migrate(connection: sqlite3.Connection) -> None:
     """Bring the file to the current version, whole or not at all. Only for whoever owns the file."""
     if is_current(connection):
         return
+    connection.create_function("handler_of", 1, _handler_of)
     connection.execute("BEGIN IMMEDIATE")
     try:
         version = _version(connection)
@@ -183,6 +189,14 @@ def migrate(connection: sqlite3.Connection) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _handler_of(params: bytes) -> str:
+    """Return the handler key of a job's parameters; those that cannot be read have none."""
+    try:
+        return decode_params(params).handler_key
+    except Exception:  # noqa: BLE001  whatever is wrong with the bytes
+        return ""
 
 
 def _version(connection: sqlite3.Connection) -> int:

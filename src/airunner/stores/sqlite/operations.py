@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -219,7 +220,8 @@ def _enqueue_one(tx: Transaction, new: NewJob, max_queued: int) -> Enqueued | Ai
         tx.connection.execute(
             "INSERT INTO large_params (id, params) VALUES (?, ?)", (inserted.lastrowid, new.params_bytes)
         )
-    tx.wake((new.queue,))
+    tx.readiness.note(new.queue, (new.params.handler_key,))
+    tx.waking_queues.add(new.queue)
     return Enqueued(job_id=new.job_id, created_at=new.created_at, state=JobState.SCHEDULED)
 
 
@@ -247,7 +249,7 @@ def _claim_in(tx: Transaction, queue: str, demand: Demand, now: int) -> list[Job
     while found := _claimable(tx, queue, demand, now):
         tx.waking_queues.add(queue)
         # There may be more than was asked for, and what fell due just now has no timer any more.
-        tx.ready_queues.add(queue)
+        tx.readiness.note(queue, demand.abilities or (None,))
         if jobs := begin(tx, found, demand, now):
             return jobs
     return []
@@ -255,18 +257,26 @@ def _claim_in(tx: Transaction, queue: str, demand: Demand, now: int) -> list[Job
 
 def _claimable(tx: Transaction, queue: str, demand: Demand, now: int) -> list[rows.Row]:
     # What has fallen due or lapsed joins the ready ones first: one index then gives the order of enqueueing.
-    tx.connection.execute(
+    promoted = tx.connection.execute(
         "UPDATE jobs SET ready = 1, wake_at = NULL WHERE id IN "
         "(SELECT id FROM jobs WHERE queue = ? AND wake_at <= ? LIMIT ?)",
         (queue, now, _PROMOTED_AT_ONCE),
-    )
-    found = tx.connection.execute(
-        f"SELECT {rows.JOB}, jobs.id FROM jobs WHERE queue = ? AND ready = 1 ORDER BY id LIMIT ?",
-        (queue, demand.max_jobs),
-    )
+    ).rowcount
+    if promoted:
+        # Some of it may be for others, and has no timer any more.
+        tx.readiness.note_others(queue)
     # Row by row: all of them may be more than there is memory for.
-    with closing(found):
+    with closing(_find_ready(tx, queue, demand)) as found:
         return take_by_size(found, rows.row_claim_size, demand.max_bytes)
+
+
+def _find_ready(tx: Transaction, queue: str, demand: Demand) -> sqlite3.Cursor:
+    if demand.abilities is None:
+        return tx.connection.execute(rows.FIND_READY, (queue, demand.max_jobs))
+    handlers = json.dumps(list(demand.abilities))
+    return tx.connection.execute(
+        rows.FIND_READY_FOR, {"handlers": handlers, "queue": queue, "count": demand.max_jobs}
+    )
 
 
 def _end_expired(tx: Transaction, now: int) -> list[str]:

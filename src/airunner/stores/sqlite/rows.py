@@ -40,9 +40,20 @@ INSERT_JOB = (
     "INSERT INTO jobs (state, attempt, handed_back, max_attempts, due_at, updated_at, visible_until, "
     "visibility_seconds, cancel_requested, worker_id, instance_id, last_sequence, last_error, completed_by, "
     "ready, wake_at, job_id, queue, created_at, principal, request_id, fingerprint, retried_from, execution, "
-    "params) VALUES (1, 0, 0, ?, ?, ?, 0, 0, 0, '', '', 0, '', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-    "ON CONFLICT (request_id, principal) DO NOTHING"
+    "params, handler) VALUES (1, 0, 0, ?, ?, ?, 0, 0, 0, '', '', 0, '', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+    "?) ON CONFLICT (request_id, principal) DO NOTHING"
 )
+FIND_READY = f"SELECT {JOB}, jobs.id FROM jobs WHERE queue = ? AND ready = 1 ORDER BY id LIMIT ?"
+# The first of each handler, then the first of these: what the caller cannot do is not looked at.
+FIND_READY_FOR = f"""
+    SELECT {JOB}, jobs.id FROM jobs WHERE id IN (
+        SELECT able.id FROM json_each(:handlers) wanted JOIN jobs able ON able.id IN (
+            SELECT id FROM jobs INDEXED BY jobs_ready_by_handler
+            WHERE queue = :queue AND handler = wanted.value AND ready = 1 ORDER BY id LIMIT :count
+        )
+    )
+    ORDER BY id LIMIT :count
+"""
 SAVE_LIFE = (
     "UPDATE jobs SET state = ?, attempt = ?, handed_back = ?, due_at = ?, updated_at = ?, visible_until = ?, "
     "visibility_seconds = ?, cancel_requested = ?, worker_id = ?, instance_id = ?, last_sequence = ?, "
@@ -102,6 +113,7 @@ def new_job_row(new: NewJob) -> Row:
         new.retried_from,
         encode_execution(new.execution),
         new.params_bytes if len(new.params_bytes) <= INLINE_PARAMS_BYTES else None,
+        new.params.handler_key,
     )
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from airunner.domain.errors import AirunnerError, InternalError, Unavailable
-from airunner.stores.waiting import WaitingRoom
+from airunner.stores.waiting import Readiness, WaitingRoom
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class Transaction:
     """What operations of one group see and leave behind."""
 
     connection: SqliteConnection
-    # Queues in which something may have become claimable.
-    ready_queues: set[str] = field(default_factory=set)
+    # Where something may have become claimable.
+    readiness: Readiness = field(default_factory=Readiness)
     # Queues whose next due or lapse time may have come closer.
     waking_queues: set[str] = field(default_factory=set)
     parked: dict[Demand, asyncio.Future[Any]] = field(default_factory=dict)
@@ -59,8 +59,9 @@ class Transaction:
 
     def wake(self, queues: Iterable[str]) -> None:
         """Have waiting demands for these queues tried again, and their next time looked up."""
-        self.ready_queues.update(queues)
-        self.waking_queues.update(queues)
+        for name in queues:
+            self.readiness.note(name)
+            self.waking_queues.add(name)
 
 
 @dataclass(slots=True)
@@ -303,20 +304,21 @@ class GroupCommitWriter:
     def _serve_waiting(self, tx: Transaction, *, guarded: bool) -> list[_Reply]:
         """Let waiting demands ride this commit, in the order of their arrival.
 
-        To serve a demand may make more claimable in another of its queues; that is looked at too.
+        To serve a demand may make more claimable, for others and in another of its queues; that is looked at
+        too. It comes to an end: each turn serves somebody, or finds that there is nothing.
         """
         answers: list[_Reply] = []
-        looked_at: set[str] = set()
-        while fresh := tx.ready_queues - looked_at:
-            looked_at |= fresh
-            for demand in [*self._room.waiting_for(fresh), *tx.parked]:
-                if demand in tx.withdrawn or demand in tx.served or fresh.isdisjoint(demand.queues):
+        while news := tx.readiness.take_news():
+            for demand in [*self._room.waiting_for(news), *tx.parked]:
+                if not news:
+                    break
+                if demand in tx.withdrawn or demand in tx.served or not tx.readiness.concerns(demand, news):
                     continue
                 answer = self._serve_one(tx, demand, guarded=guarded)
                 if answer:
                     answers.append(answer)
                 else:
-                    fresh.difference_update(demand.queues)
+                    tx.readiness.note_in_vain(demand, news)
         return answers
 
     def _serve_one(self, tx: Transaction, demand: Demand, *, guarded: bool) -> _Reply | None:

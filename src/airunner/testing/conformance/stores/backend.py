@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airunner.domain.answers import DequeuedJob, HeldJob, Published
     from airunner.domain.event import Event
     from airunner.domain.job import Job, JobResult, JobState
-    from airunner.domain.requests import EnqueueRequest
+    from airunner.domain.requests import Abilities, EnqueueRequest
     from airunner.services.api import EventsApi, JobsApi
     from airunner.services.composition import ServiceRules, Services
     from airunner.stores.base import Capabilities
@@ -87,6 +87,7 @@ class Api:
         worker_id: str = "",
         more_queues: Sequence[str] = (),
         first_lease_seconds: int = 0,
+        abilities: Abilities | None = None,
     ) -> Sequence[DequeuedJob]:
         """Claim jobs; unless told to, without waiting."""
         return await self.jobs.dequeue_jobs(
@@ -98,6 +99,7 @@ class Api:
                 visibility_timeout_seconds=visibility_seconds,
                 worker_id=worker_id,
                 first_lease_seconds=first_lease_seconds,
+                abilities=abilities,
             )
         )
 

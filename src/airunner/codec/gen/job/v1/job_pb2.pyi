@@ -327,7 +327,7 @@ class InvalidTaskToken(_message.Message):
     def __init__(self) -> None: ...
 
 class DequeueJobRequest(_message.Message):
-    __slots__ = ("queue", "max_jobs", "visibility_timeout_seconds", "wait_seconds", "worker_id", "instance_id", "more_queues", "first_lease_seconds")
+    __slots__ = ("queue", "max_jobs", "visibility_timeout_seconds", "wait_seconds", "worker_id", "instance_id", "more_queues", "first_lease_seconds", "abilities")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     MAX_JOBS_FIELD_NUMBER: _ClassVar[int]
     VISIBILITY_TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -336,6 +336,7 @@ class DequeueJobRequest(_message.Message):
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     MORE_QUEUES_FIELD_NUMBER: _ClassVar[int]
     FIRST_LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ABILITIES_FIELD_NUMBER: _ClassVar[int]
     queue: str
     max_jobs: int
     visibility_timeout_seconds: int
@@ -344,7 +345,8 @@ class DequeueJobRequest(_message.Message):
     instance_id: str
     more_queues: _containers.RepeatedScalarFieldContainer[str]
     first_lease_seconds: int
-    def __init__(self, queue: _Optional[str] = ..., max_jobs: _Optional[int] = ..., visibility_timeout_seconds: _Optional[int] = ..., wait_seconds: _Optional[int] = ..., worker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., more_queues: _Optional[_Iterable[str]] = ..., first_lease_seconds: _Optional[int] = ...) -> None: ...
+    abilities: Abilities
+    def __init__(self, queue: _Optional[str] = ..., max_jobs: _Optional[int] = ..., visibility_timeout_seconds: _Optional[int] = ..., wait_seconds: _Optional[int] = ..., worker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., more_queues: _Optional[_Iterable[str]] = ..., first_lease_seconds: _Optional[int] = ..., abilities: _Optional[_Union[Abilities, _Mapping]] = ...) -> None: ...
 
 class DequeueJobResponse(_message.Message):
     __slots__ = ("job", "task_token")
@@ -355,7 +357,7 @@ class DequeueJobResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., task_token: _Optional[str] = ...) -> None: ...
 
 class DequeueJobsRequest(_message.Message):
-    __slots__ = ("queue", "max_jobs", "visibility_timeout_seconds", "wait_seconds", "worker_id", "instance_id", "more_queues", "first_lease_seconds")
+    __slots__ = ("queue", "max_jobs", "visibility_timeout_seconds", "wait_seconds", "worker_id", "instance_id", "more_queues", "first_lease_seconds", "abilities")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     MAX_JOBS_FIELD_NUMBER: _ClassVar[int]
     VISIBILITY_TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -364,6 +366,7 @@ class DequeueJobsRequest(_message.Message):
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     MORE_QUEUES_FIELD_NUMBER: _ClassVar[int]
     FIRST_LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ABILITIES_FIELD_NUMBER: _ClassVar[int]
     queue: str
     max_jobs: int
     visibility_timeout_seconds: int
@@ -372,7 +375,16 @@ class DequeueJobsRequest(_message.Message):
     instance_id: str
     more_queues: _containers.RepeatedScalarFieldContainer[str]
     first_lease_seconds: int
-    def __init__(self, queue: _Optional[str] = ..., max_jobs: _Optional[int] = ..., visibility_timeout_seconds: _Optional[int] = ..., wait_seconds: _Optional[int] = ..., worker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., more_queues: _Optional[_Iterable[str]] = ..., first_lease_seconds: _Optional[int] = ...) -> None: ...
+    abilities: Abilities
+    def __init__(self, queue: _Optional[str] = ..., max_jobs: _Optional[int] = ..., visibility_timeout_seconds: _Optional[int] = ..., wait_seconds: _Optional[int] = ..., worker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., more_queues: _Optional[_Iterable[str]] = ..., first_lease_seconds: _Optional[int] = ..., abilities: _Optional[_Union[Abilities, _Mapping]] = ...) -> None: ...
+
+class Abilities(_message.Message):
+    __slots__ = ("handlers", "commands")
+    HANDLERS_FIELD_NUMBER: _ClassVar[int]
+    COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    handlers: _containers.RepeatedScalarFieldContainer[str]
+    commands: bool
+    def __init__(self, handlers: _Optional[_Iterable[str]] = ..., commands: _Optional[bool] = ...) -> None: ...
 
 class DequeueJobsResponse(_message.Message):
     __slots__ = ("jobs",)
@@ -597,18 +609,22 @@ class ListWorkersResponse(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("worker_id", "instance_id", "queues", "last_seen_at", "job_ids")
+    __slots__ = ("worker_id", "instance_id", "queues", "last_seen_at", "job_ids", "abilities", "more_handlers")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     LAST_SEEN_AT_FIELD_NUMBER: _ClassVar[int]
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    ABILITIES_FIELD_NUMBER: _ClassVar[int]
+    MORE_HANDLERS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     instance_id: str
     queues: _containers.RepeatedScalarFieldContainer[str]
     last_seen_at: _timestamp_pb2.Timestamp
     job_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, worker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., last_seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    abilities: Abilities
+    more_handlers: int
+    def __init__(self, worker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., last_seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., job_ids: _Optional[_Iterable[str]] = ..., abilities: _Optional[_Union[Abilities, _Mapping]] = ..., more_handlers: _Optional[int] = ...) -> None: ...
 
 class JobEvent(_message.Message):
     __slots__ = ("sequence", "timestamp", "event_type", "output_data", "output_batch", "process_start", "process_end", "process_error", "gap", "progress", "attempt", "cursor")
