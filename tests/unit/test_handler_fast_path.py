@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -205,3 +206,26 @@ async def test_a_task_from_the_start_is_cancelled_too() -> None:
         await until(lambda: bool(bench.failed))
         assert bench.processed == [unknown], "it has begun, so that it can see what it is to stop"
         assert isinstance(bench.failed[0][1], asyncio.CancelledError)
+
+
+async def test_who_had_most_of_the_processor_is_suspected_and_nobody_else() -> None:
+    working, enough, gate = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        working.set()
+        while not enough.is_set():
+            sum(range(10_000))
+        gate.wait(LIMIT_SECONDS)
+
+    async with calling(work=work, wait=lambda: gate.wait(LIMIT_SECONDS)) as bench:
+        busy, _ = bench.begin("work", "wait")
+        await until(working.is_set)
+        bench.fast_path.suspects(0)
+        began = time.thread_time()
+        # As it stands still: the loop does nothing meanwhile, and others have the interpreter.
+        await asyncio.to_thread(enough.wait, 0.3)
+        assert time.thread_time() - began < 0.1
+        assert bench.fast_path.suspects(0.3) == [f"work of job {busy.body.job.job_id}"]
+        enough.set()
+        gate.set()
+        await until(lambda: bench.fast_path.suspects(60) == [])

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import threading
+import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -38,7 +39,7 @@ _Summary: TypeAlias = tuple[int, str, str]
 
 _HAND_OVER_AFTER_MS: Final = 100
 # Of a processor, while the loop stood still: less is no sign that a thread kept the interpreter to itself.
-_MUCH: Final = 0.25
+_LITTLE: Final = 0.02
 _SHA256_OF_NOTHING: Final = hashlib.sha256().digest()
 
 
@@ -70,6 +71,7 @@ class HandlerFastPath:
         self._callbacks: LoopCallbacks | None = None
         self._calls: HandlerCalls[AttemptCall] | None = None
         self._overdue: set[AttemptCall] = set()
+        self._processor_time = time.process_time()
         self._finish: Finish[Attempt, JobOutcome] = _ignore
         self._fail: Fail[Attempt] = _ignore
 
@@ -104,12 +106,15 @@ class HandlerFastPath:
         self._tasks.cancel(delivery)
 
     def suspects(self, seconds: float) -> list[str]:
-        """Return the handlers whose threads had the processor for much of the last seconds, with their jobs.
+        """Return the handlers that had most of the CPU time of the last seconds, with their jobs.
 
         Call it again and again: the CPU times are those since the last call.
         """
+        before, self._processor_time = self._processor_time, time.process_time()
+        # Of what this process had, and it may not have had much; but of next to nothing nobody had most.
+        most = max((self._processor_time - before) / 2, _LITTLE * seconds)
         times = self._calls.processor_times() if self._calls else []
-        jobs = [call.key.body.job for call, used in times if used > _MUCH * seconds]
+        jobs = [call.key.body.job for call, used in times if used > most]
         return [f"{job.params.handler} of job {job.job_id}" for job in jobs]
 
     def close(self) -> None:
