@@ -208,7 +208,9 @@ async def test_a_second_cancellation_waits_for_nobody(
 ) -> None:
     """A process that changed its user cannot be signalled: the loop must not wait for it."""
     os.mkfifo(tmp_path / "gate")
-    process, received = await start("sh", "-c", "echo; read line <gate", working_directory=str(tmp_path))
+    clock = ManualClock()
+    script = "echo; read line <gate"
+    process, received = await start("sh", "-c", script, clock=clock, working_directory=str(tmp_path))
     await received.until(b"\n")
     refuse_signals(monkeypatch)
     waiting = asyncio.create_task(process.wait())
@@ -219,6 +221,9 @@ async def test_a_second_cancellation_waits_for_nobody(
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert not process._child.has_exited()
+    with capture_logs() as logged:
+        clock.advance(10)
+    assert [(entry["event"], entry["pid"]) for entry in logged] == [("process.left_running", process.pid)]
     await asyncio.to_thread((tmp_path / "gate").write_bytes, b"")
     await reaped(process)
 

@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from airunner.domain.errors import Unavailable
 from airunner.domain.event import Output, ProcessEnd, ProcessError
 from airunner.domain.job import JobState, Outcome
 from airunner.domain.requests import DequeueRequest, StreamRequest
+from airunner.stores.memory import MemoryStore
+from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
+from airunner.testing.factories import make_services
+from airunner.worker.process.work_folders import WorkFolders
+from airunner.worker.publishing.spool_folder import SpoolFolder
+from airunner.worker.runner import AttemptEnvironment
+from airunner.worker.worker import Worker, WorkerOptions
 from tests.support.child_processes import nothing_left_behind, wait_until_gone
 from tests.support.consumers import turns
 from tests.support.workers import LIMIT_SECONDS, when_terminated, working
@@ -168,9 +176,44 @@ async def test_once_ends_after_one_job(tmp_path: Path) -> None:
 async def test_a_failing_worker_never_shows_values_of_the_environment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with working(tmp_path) as bench:
-        environment = {"TOKEN": "sesame-open"}
-        await bench.do("sh", "-c", "echo sesame-$((1+1)); exit 3", environment=environment)
+    with capture_logs() as logged:
+        async with working(tmp_path) as bench:
+            environment = {"TOKEN": "sesame-open"}
+            await bench.do("sh", "-c", "echo sesame-$((1+1)); exit 3", environment=environment)
     shown = capsys.readouterr()
-    assert "job.end" in shown.out
-    assert "sesame" not in shown.out + shown.err
+    assert "job.end" in {entry["event"] for entry in logged}
+    assert "sesame" not in f"{logged} {shown.out} {shown.err}"
+
+
+async def test_what_dead_workers_left_is_swept_at_the_start_and_every_hour(tmp_path: Path) -> None:
+    clock, folders = ManualClock(), WorkFolders(tmp_path / "work")
+    (tmp_path / "work").mkdir()
+
+    def leave_behind() -> Path:
+        left = folders.make()
+        os.close(left.lock)  # as the end of its worker does
+        return left.path
+
+    first = leave_behind()
+    spool = tmp_path / "spool"
+    spool.mkdir(mode=0o777)
+    spool.chmod(0o777)  # which is not to be trusted
+    async with make_services(MemoryStore(clock), clock) as services:
+        environment = AttemptEnvironment(work_dir=tmp_path / "work", spool_folder=SpoolFolder(spool))
+        options = WorkerOptions(queues=("q",), environment=environment)
+        worker = Worker(services.jobs, services.events, clock, options)
+        with capture_logs() as logged:
+            work = asyncio.create_task(worker.run())
+            await until(lambda: not first.exists())
+            left = leave_behind()
+
+            def is_swept_after_another_hour() -> bool:
+                clock.advance(3600)
+                return not left.exists()
+
+            await until(is_swept_after_another_hour)
+            worker.kill()
+            await work
+    assert [entry["event"] for entry in logged].count("work_folder.left_behind") == 2
+    assert [entry["event"] for entry in logged].count("spool.unusable") == 1
+    assert list((tmp_path / "work").iterdir()) == []

@@ -121,8 +121,8 @@ def _conceal_secrets() -> None:
 
     try:
         conceal_secrets()
-    except OSError as error:
-        say(f"warning: jobs may read the secrets of this process: {error.strerror or error}")
+    except (OSError, ValueError) as error:
+        say(f"warning: jobs may read the secrets of this process: {error}")
 
 
 def _explained(error: Exception) -> int:

@@ -105,6 +105,7 @@ class Worker:
             clock=clock,
             options=self._consumer_options(),
         )
+        self._spool_told = False
         self._disk = DiskThread("sweeping")
         self._sweeping = Periodic(
             "sweeping",
@@ -186,7 +187,9 @@ class Worker:
         try:
             leftovers = await self._disk.call(folder.sweep)
         except OSError as error:
-            _log.warning("spool.unusable", folder=str(folder.path), error=error.strerror)
+            if not self._spool_told:
+                self._spool_told = True
+                _log.warning("spool.unusable", folder=str(folder.path), error=error.strerror)
             return
         for left in leftovers:
             _log.warning(

@@ -191,6 +191,8 @@ class Process:
             timer.cancel()
         self._child.close()
         self._child.abandon()
+        if not self._child.has_exited():
+            self._after(LET_GO_SECONDS, self._let_go)
 
     def _exit(self, returncode: int) -> ProcessExit:
         killed_by = -returncode if returncode < 0 else None
