@@ -184,3 +184,22 @@ class TestWaitingGet(suites.TestWaitingGet):
 @pytest.mark.slow
 class TestRetention(suites.TestRetention):
     pass
+
+
+@pytest.mark.slow
+class TestAbilities(suites.TestAbilities):
+    pass
+
+
+@pytest.mark.slow
+class TestFirstLease(suites.TestFirstLease):
+    pass
+
+
+@pytest.mark.slow
+class TestBoundedListing(suites.TestBoundedListing):
+    pass
+
+
+def test_every_suite_is_here() -> None:
+    assert {name for name in vars(suites) if name.startswith("Test")} <= globals().keys()
