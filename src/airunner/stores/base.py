@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     )
 
 
-READ_SECONDS = 10
-"""What a read may take, by whatever it has to wait for: longer than any that is well asked."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """Where stores may differ."""
