@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from airunner.domain.clock import Clock
-    from airunner.stores.base import KeyStore
+    from airunner.stores.keys import KeyStore
 
 _PREFIX = "airk"
 # How long a key is trusted without asking the store again, so that a revocation takes this long at most.

@@ -56,7 +56,7 @@ class Buckets:
 
     def take(self, key: str) -> float:
         """Take a token of somebody's; return 0, or the seconds until there is one."""
-        now = self._clock.now()
+        now = self._clock.monotonic()
         bucket = self._buckets.get(key)
         if bucket is None:
             bucket = self._add(key, now)
@@ -65,7 +65,7 @@ class Buckets:
     def missing(self, key: str) -> float:
         """Return the seconds until somebody has a token; 0 if there is one."""
         bucket = self._buckets.get(key)
-        return bucket.missing(self._clock.now()) if bucket else 0.0
+        return bucket.missing(self._clock.monotonic()) if bucket else 0.0
 
     def _add(self, key: str, now: int) -> TokenBucket:
         while len(self._buckets) >= MAX_TRACKED:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airunner.domain.lifecycle import Lifecycle
+from airunner.stores.keys import KeyStore
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from airunner.domain.requests import JobQuery
     from airunner.stores.abilities import ChangeStream, DeadLetters, PayloadLinking, SharedState
     from airunner.stores.records import (
-        ApiKey,
         AttemptKey,
         Completion,
         Demand,
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
         Retention,
         Upkeep,
     )
-
-
-READ_SECONDS = 10
-"""What a read may take, by whatever it has to wait for: longer than any that is well asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,22 +46,6 @@ class Capabilities:
     durable: bool
     # Whether queues are those that somebody configured, or any name that is used.
     configured_queues: bool = False
-
-
-class KeyStore(Protocol):
-    """Where API keys are kept."""
-
-    async def add_key(self, key: ApiKey) -> None:
-        """Keep a new key."""
-
-    async def find_key(self, key_id: str) -> ApiKey | None:
-        """Return a key, revoked or not."""
-
-    async def list_keys(self) -> Sequence[ApiKey]:
-        """Return all keys, oldest first."""
-
-    async def revoke_key(self, key_id: str, now: int) -> bool:
-        """Revoke a key; return whether it exists. A revoked one stays as it is."""
 
 
 class JobStore(KeyStore, Protocol):

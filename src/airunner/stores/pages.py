@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from airunner.domain.requests import JobQuery
 
+READ_SECONDS = 10
+"""What a read may take, by whatever it has to wait for: longer than any that is well asked."""
+
 K = TypeVar("K")
 
 

@@ -123,7 +123,7 @@ class JobSource:
         interval = _heartbeat_seconds(attempt)
         # A server that has reported a cancellation would answer a waiting call at once.
         held_by_server = interval >= 1 and not delivery.cancelled.is_set()
-        watched, began = attempt.watched, self._clock.now()
+        watched, began = attempt.watched, self._clock.monotonic()
         held = await self._heartbeat(attempt, int(interval) if held_by_server else 0)
         if held is None:
             return Hold.LOST
@@ -132,7 +132,7 @@ class JobSource:
             return Hold.CANCELLED
         if not held_by_server:
             await self._clock.sleep(interval)
-        elif held.watched == watched and self._clock.now() - began < _TOO_SOON_MS:
+        elif held.watched == watched and self._clock.monotonic() - began < _TOO_SOON_MS:
             # It has too many calls that wait: it extends, and leaves the waiting to us.
             await self._clock.sleep(min(interval, _UNHELD_SECONDS))
         return Hold.HELD
