@@ -1,8 +1,7 @@
 """The JobStore: where jobs and their events are kept.
 
 A store applies the rules of `domain.lifecycle` inside its writes; it knows no tokens, no protobuf messages
-and no wall clock. Everything a caller was told is durable. All stores pass the same conformance suite;
-where they differ, `Capabilities` says so.
+and no wall clock. Everything a caller was told is durable. All stores pass the same conformance suite.
 """
 
 from __future__ import annotations
@@ -33,10 +32,6 @@ if TYPE_CHECKING:
         Retention,
         Upkeep,
     )
-
-
-READ_SECONDS = 10
-"""What a read may take, by whatever it has to wait for: longer than any that is well asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,16 +144,10 @@ class JobStore(KeyStore, Protocol):
         """Return a job, or raise JobNotFound."""
 
     async def get_life(self, job_id: str) -> Lifecycle:
-        """Return the life of a job without reading its parameters, or raise JobNotFound.
-
-        A result that is kept apart may be missing: this is for looking often.
-        """
+        """Return the life of a job, without a result that is kept apart; for looking often."""
 
     async def list_jobs(self, query: JobQuery, *, queues: Collection[str] = ()) -> JobPage:
-        """Return jobs, newest first; where `queues` are given, only jobs of these.
-
-        See `stores.pages` for what is counted and numbered.
-        """
+        """Return jobs, newest first, in pages by `stores.pages`; where `queues` are given, only of these."""
 
     async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:
         """Return queues that were used, by name: the first so many whose names come after another."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from airunner.domain.job import JobParams, JobResult, JobState
 
 
+READ_SECONDS = 10
+"""What a read of a store may take, by whatever it has to wait for: longer than any that is well asked."""
 # Names, instants and the task token of a job, and the receipt that SQS gave for it.
 _CLAIM_OVERHEAD_BYTES = 4096
 

@@ -29,7 +29,8 @@ from airunner.stores.aws.reconcile import Reconciler
 from airunner.stores.aws.rows import CHECK_AFTER_MS, Rows
 from airunner.stores.aws.unreadable import UnreadableRows
 from airunner.stores.aws.wakeups import Messages
-from airunner.stores.base import READ_SECONDS, Capabilities
+from airunner.stores.base import Capabilities
+from airunner.stores.records import READ_SECONDS
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from typing import IO, TYPE_CHECKING, TypeVar
 from airunner import telemetry
 from airunner.domain.clock import StepWatch
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, Overloaded, Unavailable
-from airunner.stores.base import READ_SECONDS, Capabilities
+from airunner.stores.base import Capabilities
 from airunner.stores.pages import PageBounds
+from airunner.stores.records import READ_SECONDS
 from airunner.stores.sqlite import bulk, operations, queries, rows
 from airunner.stores.sqlite.migrations import is_current, migrate
 from airunner.stores.sqlite.schema import connect
