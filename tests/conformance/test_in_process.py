@@ -15,19 +15,21 @@ from airunner.domain.event import EncodedEvent, Event, EventType, Position
 from airunner.domain.job import JobState
 from airunner.domain.requests import StreamRequest, UpdateRequest
 from airunner.services.caller import Caller, current_caller
+from airunner.stores.pages import PageBounds
 from airunner.stores.records import EventQuery
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.conformance.stores.backend import Api
 from airunner.testing.factories import NOON, make_batch, make_end, make_error, make_request, make_start
-from tests.conformance.conftest import in_process, memory, sqlite
+from tests.conformance.conftest import MakeStore, in_process, memory, sqlite
 from tests.conformance.twin import RULES
 
 
 @pytest.fixture(params=[memory, sqlite], ids=["memory", "sqlite"])
 async def local(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
     clock = ManualClock()
-    async with in_process(await request.param(tmp_path, clock), clock, RULES) as api:
+    make_store: MakeStore = request.param
+    async with in_process(await make_store(tmp_path, clock, PageBounds()), clock, RULES) as api:
         yield api
 
 
