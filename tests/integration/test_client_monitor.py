@@ -46,7 +46,7 @@ FIRST_TRY = [make_start(), make_batch(2, 51), make_batch(52, 80), make_line(81),
 SECOND_TRY = [
     make_start(),
     make_batch(2, 40, timestamps=[NOON + 10 * n for n in range(39)]),
-    make_batch(41, 90, at=NOON + 200, timestamps=()),
+    make_batch(41, 90, at=NOON + 380, timestamps=()),
     make_line(91, at=NOON + 3000),
     make_batch(92, 141, at=NOON + 4000),
     Event(
