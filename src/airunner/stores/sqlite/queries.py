@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -47,6 +49,7 @@ _USED_QUEUES = """
     )
     SELECT name FROM used WHERE name IS NOT NULL
 """
+_JOBS_OF = "SELECT id FROM jobs WHERE queue = ? AND state = ? AND id > ? AND id < ? ORDER BY id DESC LIMIT ?"
 
 
 def get_job(connection: sqlite3.Connection, job_id: str) -> Job:
@@ -76,11 +79,9 @@ def list_jobs(
 ) -> JobPage:
     """Return jobs, newest first; where queues are given, only jobs of these."""
     wanted = keys_wanted(query, bounds)
-    searched = [query.queue] if query.queue else queues or [""]
     with _snapshot(connection):
-        # Each queue by its index; together they are sorted here, where there are few.
-        found = [row_id for queue in searched for row_id in _newest(connection, query, queue, wanted)]
-        page = cut_page(sorted(found, reverse=True)[:wanted], query, bounds)
+        searched = [query.queue] if query.queue else queues
+        page = cut_page(_newest(connection, query, searched, wanted), query, bounds)
         # One by one: all of them whole may be more than there is memory for.
         jobs = [abridged(_job_of(connection, row_id)) for row_id in page.keys]
     return JobPage(
@@ -136,12 +137,26 @@ def list_keys(connection: sqlite3.Connection) -> list[ApiKey]:
     return [rows.key_from_row(row) for row in found]
 
 
-def _newest(connection: sqlite3.Connection, query: JobQuery, queue: str, limit: int) -> Iterator[int]:
-    where, values = _conditions(query, queue)
-    found = connection.execute(
-        f"SELECT id FROM jobs WHERE {where} ORDER BY id DESC LIMIT ?", (*values, limit)
-    )
-    return (row_id for (row_id,) in found)
+def _newest(
+    connection: sqlite3.Connection, query: JobQuery, queues: Collection[str], limit: int
+) -> list[int]:
+    """Return the rows of the newest jobs, newest first; of all queues where none are given.
+
+    One index has the jobs of each queue and state in their order. It serves every list, so that jobs need no
+    other index that each of their changes would have to write.
+    """
+    before = parse_cursor(query.cursor) if query.cursor else sys.maxsize
+    if not queues and query.state is None:
+        everything = "SELECT id FROM jobs WHERE id < ? ORDER BY id DESC LIMIT ?"
+        return [row_id for (row_id,) in connection.execute(everything, (before, limit))]
+    found: list[int] = []
+    states = list(JobState) if query.state is None else [query.state]
+    for queue, state in itertools.product(queues or queue_names(connection), states):
+        # What is older than enough others is not read.
+        after = found[-1] if len(found) == limit else 0
+        newer = connection.execute(_JOBS_OF, (queue, int(state), after, before, limit))
+        found = sorted((*found, *(row_id for (row_id,) in newer)), reverse=True)[:limit]
+    return found
 
 
 @contextmanager
@@ -158,17 +173,6 @@ def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 def _job_of(connection: sqlite3.Connection, row_id: int) -> Job:
     row = connection.execute(f"SELECT {rows.JOB} FROM jobs WHERE id = ?", (row_id,)).fetchone()
     return rows.job_from_row(row)
-
-
-def _conditions(query: JobQuery, queue: str) -> tuple[str, list[object]]:
-    wanted: list[tuple[str, object]] = []
-    if queue:
-        wanted.append(("queue = ?", queue))
-    if query.state is not None:
-        wanted.append(("state = ?", int(query.state)))
-    if query.cursor:
-        wanted.append(("id < ?", parse_cursor(query.cursor)))
-    return " AND ".join(text for text, _ in wanted) or "1", [value for _, value in wanted]
 
 
 def _stats(
