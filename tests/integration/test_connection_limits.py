@@ -11,8 +11,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from airunner import telemetry
+from airunner.codec.gen.job.v1 import job_pb2
 from airunner.domain.clock import SystemClock
-from airunner.server.connections import ConnectionGuard, ConnectionLimits, ConnectionRefusal
+from airunner.server.connections import (
+    CLIENT_STREAMS,
+    ConnectionGuard,
+    ConnectionLimits,
+    ConnectionRefusal,
+)
 from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
@@ -162,6 +168,7 @@ async def test_large_headers_in_one_piece_are_refused_before_the_call_begins() -
         (b"POST", 10, ConnectionRefusal.HEADERS_TOO_SLOW),
         (CALL, 10, ConnectionRefusal.HEADERS_TOO_SLOW),
         (CALL + SMALL[:-1], 30, ConnectionRefusal.BODY_TOO_SLOW),
+        (CALL + SMALL[:-1].replace(b"/json", b"/grpc-web"), 30, ConnectionRefusal.BODY_TOO_SLOW),
     ],
 )
 async def test_a_caller_that_says_nothing_more_is_let_go(
@@ -189,6 +196,13 @@ async def test_a_call_that_waits_for_its_answer_is_not_let_go() -> None:
         await until(lambda: any(connection.cycle for connection in guard.open))
         guard.sweep(asyncio.get_running_loop().time() + 3600)
         assert await caller.status() == 200
+
+
+def test_bodies_may_pause_in_all_client_streams_and_nowhere_else() -> None:
+    services = job_pb2.DESCRIPTOR.services_by_name.values()
+    methods = [method for service in services for method in service.methods if method.client_streaming]
+    paths = {f"/{method.containing_service.full_name}/{method.name}".encode() for method in methods}
+    assert paths == CLIENT_STREAMS
 
 
 async def test_a_client_stream_may_pause() -> None:

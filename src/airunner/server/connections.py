@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _RESERVED_DESCRIPTORS: Final = 128
 """What the store, the listener, the logs and calls of our own need beside connections."""
 _SWEEP_SECONDS: Final = 1.0
-# Bodies that may pause for as long as their caller likes: client streams.
-_STREAMED: Final = (b"application/connect+", b"application/grpc")
+CLIENT_STREAMS: Final = frozenset({b"/job.v1.JobEventsService/PublishJobEvents"})
+"""Calls whose bodies may pause for as long as their caller likes."""
 _FRAME_BYTES_PER_BODY_BYTE: Final = 6
 """What chunks of a single byte each cost; more than that is trailers."""
 _PROBE_AFTER_SECONDS: Final = 60
@@ -165,7 +165,7 @@ class GuardedProtocol(HttpToolsProtocol):
             # Nobody could read them, and the endpoints would stumble over that.
             self._refuse(ConnectionRefusal.MALFORMED, 400)
             return
-        if self._is_streamed():
+        if self.url in CLIENT_STREAMS:
             self._deadline = None
         else:
             self._expect(self._limits.body_seconds, ConnectionRefusal.BODY_TOO_SLOW)
@@ -206,12 +206,6 @@ class GuardedProtocol(HttpToolsProtocol):
             return False
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         return size > self._limits.header_bytes
-
-    def _is_streamed(self) -> bool:
-        for name, value in self.headers:
-            if name == b"content-type":
-                return value.lower().startswith(_STREAMED)
-        return False
 
     def _expect(self, seconds: float, otherwise: ConnectionRefusal) -> None:
         self._deadline = (self.loop.time() + seconds, otherwise)
