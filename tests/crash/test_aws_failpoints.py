@@ -19,7 +19,7 @@ from airunner.domain.event import Event
 from airunner.domain.job import JobParams, JobState, Outcome
 from airunner.domain.requests import JobQuery, StreamRequest
 from airunner.testing.conformance.stores.backend import Api
-from airunner.testing.factories import make_batch, make_request, make_success
+from airunner.testing.factories import NOON, make_batch, make_request, make_success
 from tests.crash.replicas import RECEIVED_SECONDS, Death, World, deaths, opened_world
 from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.strict import StrictAws
@@ -105,8 +105,8 @@ async def test_a_publish_that_is_cut_otherwise_when_it_is_repeated(world: World)
         held = await begun(world)
         await death.of(Api.publish, held, *more)
         if await sequences(world, held) == through(3):
-            await world.survivor.publish(held, make_batch(4, 8, at=99))
-            await world.survivor.publish(held, make_batch(9, 9, at=99))
+            await world.survivor.publish(held, make_batch(4, 8, at=NOON + 99))
+            await world.survivor.publish(held, make_batch(9, 9, at=NOON + 99))
         assert await sequences(world, held) == through(9), death
         for first in (5, 7, 9):
             assert await sequences(world, held, first) == through(9)[first - 1 :], death
@@ -204,6 +204,7 @@ async def test_a_look_at_a_lost_holder(world: World) -> None:
         await world.let_lapse()
         (again,) = await world.claims()
         assert (again.job.job_id, again.job.attempt) == (held.job.job_id, 2), death
+        await world.survivor.beat(again)  # so that the lapse costs a try
         world.clock.advance(126)
         await death_again(world, death)
         await world.let_lapse()
