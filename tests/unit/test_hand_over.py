@@ -35,6 +35,10 @@ class SurprisedStore(MemoryStore):
     surprise: Surprise | None = None
     reads: int = 0
 
+    @property
+    def is_surprise_left(self) -> bool:
+        return self.surprise is not None
+
     async def read_events(self, query: EventQuery) -> EventPage:
         page = await super().read_events(query)
         self.reads += 1
@@ -234,7 +238,7 @@ class Printing:
         """End while one of the streams has read that the job goes on."""
         self._store.surprise = self._print_the_last
         self._services.notifier.ring_all()
-        while self._store.surprise:
+        while self._store.is_surprise_left:
             await asyncio.sleep(0)
 
     async def _print_the_last(self) -> None:
