@@ -115,6 +115,17 @@ async def test_a_call_cut_off_after_its_claim_hands_the_job_back(local: Api) -> 
     assert (held.job.attempt, held.job.life.handed_back) == (2, 1)
 
 
+async def test_a_visibility_that_is_shortened_wakes_who_waits_the_sooner(local: Api) -> None:
+    held = await local.new_claim(visibility_seconds=600)
+    call = await local.started(local.dequeue(wait_seconds=20))
+    await local.jobs.set_paused("other", paused=False)  # written after the call has found nothing
+    await local.beat(held, seconds=10)
+    local.clock.advance(10)
+    async with asyncio.timeout(20):
+        (again,) = await call
+    assert (again.job.job_id, again.job.attempt) == (held.job.job_id, 2)
+
+
 async def test_a_claimed_job_that_reached_nobody_is_handed_back(local: Api) -> None:
     await local.enqueue()
     held = await local.dequeue(worker_id="worker-1")

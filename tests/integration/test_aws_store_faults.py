@@ -26,6 +26,7 @@ from tests.doubles.aws.faults import Fault, FaultKind
 from tests.doubles.aws.strict import StrictAws, StrictProxy
 from tests.support.aws import client
 from tests.support.aws_stores import BorrowLayout, make_store, options_of
+from tests.support.consumers import turns
 
 # More than a row holds itself.
 LARGE = "x" * 5_000
@@ -101,17 +102,36 @@ async def test_every_read_has_a_deadline(pair: Pair, monkeypatch: pytest.MonkeyP
     assert (await store.get_job(job_id)).job_id == job_id
 
 
-async def test_an_extension_that_is_late_does_not_hide_what_was_released(pair: Pair) -> None:
+async def test_an_extension_that_is_late_does_not_hide_what_was_released(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    sqs, show_again = pair.store._aws.sqs, pair.store._messages.show_again
+
+    async def overheard(operation: str, **arguments: Any) -> dict[str, Any]:
+        begun.append(operation)
+        return await sqs(operation, **arguments)
+
+    async def shown(*arguments: Any) -> None:
+        begun.append("show again")
+        await show_again(*arguments)
+
     await pair.add()
     pair.aws.faults.next("ChangeMessageVisibilityBatch", FaultKind.DELAY)
     (held,) = await pair.api.dequeue()
     await until(lambda: pair.aws.counts.calls["ChangeMessageVisibilityBatch"] == 1)
+    monkeypatch.setattr(pair.store._aws, "sqs", overheard)
+    monkeypatch.setattr(pair.store._messages, "show_again", shown)
     releasing = asyncio.create_task(pair.api.release(held))
-    while (await pair.other.job(held)).state is not JobState.SCHEDULED:
-        await asyncio.sleep(0)
+    await until(lambda: bool(begun))
+    await turns()
+    # The row is written, and the message is left alone while the extension is on its way.
+    assert begun == ["show again"]
+    assert (await pair.other.job(held)).state is JobState.SCHEDULED
     pair.aws.faults.release()
     await releasing
     await pair.store._background_tasks.finish()
+    assert begun == ["show again", "ChangeMessageVisibilityBatch"]
     (again,) = await pair.other.dequeue()
     assert again.job.attempt == 2
 

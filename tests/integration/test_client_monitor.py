@@ -177,6 +177,38 @@ async def test_the_current_attempt_is_settled_at_the_call(services: Services) ->
         ]
 
 
+async def test_a_reset_in_the_next_attempt_skips_nothing_of_it(services: Services) -> None:
+    """Where the watcher began counts for the attempt in which it began: no reconnection asks for it again."""
+    async with (
+        serve(services) as url,
+        faulty_proxy(url) as proxy,
+        AsyncClient(url) as direct,
+        AsyncClient(proxy.url, retry=IMPATIENT) as client,
+    ):
+        job_id, token = await begin(direct)
+        await direct.publish_events(token, [make_batch(1, 30)])
+        seen: list[tuple[int, int]] = []
+
+        async def watch() -> None:
+            async for event in client.monitor(job_id, from_sequence=20):
+                seen.append((event.attempt, event.sequence))  # noqa: PERF401  what was seen so far is looked at
+
+        watching = asyncio.create_task(watch())
+        await until(lambda: len(seen) == 11)
+        await direct.release_job(ReleaseRequest(task_token=token))
+        (held,) = await direct.dequeue(QUEUE)
+        await direct.publish_events(held.task_token, [make_line(1)])
+        await until(lambda: len(seen) == 12)
+        proxy.reset_all()
+        await direct.publish_events(held.task_token, [make_line(sequence) for sequence in range(2, 26)])
+        await finish(direct, held.task_token)
+        async with asyncio.timeout(30):
+            await watching
+        first = [(1, sequence) for sequence in range(20, 31)]
+        assert seen == first + [(2, sequence) for sequence in range(1, 26)]
+        assert proxy.connections > 1
+
+
 async def test_every_cursor_resumes_after_its_event(services: Services) -> None:
     async with serve(services) as url, AsyncClient(url) as client:
         job_id = await two_attempts(client)

@@ -99,9 +99,11 @@ for before in range(64 * 1024 - 20, 64 * 1024 + 2, 3):
     assert log.output() == b"".join(b"." * length + b"[redacted]\n" for length in lengths)
 
 
-async def test_lines_stay_events_and_the_held_tail_comes_at_the_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("descriptor", [1, 2])
+async def test_lines_stay_events_and_the_held_tail_comes_at_the_end(tmp_path: Path, descriptor: int) -> None:
     async with working(tmp_path) as bench:
-        log = await print_secrets(bench, "say('one\\n\\ntwo ' + secret + '\\nand hunt')")
+        script = f"say('one\\n\\ntwo ' + secret + '\\nand hunt', {descriptor})"
+        log = await print_secrets(bench, script)
     outputs = [event.data.output for event in log.events if isinstance(event.data, Output)]
     assert outputs == [b"one\n", b"\n", b"two [redacted]\n", b"and ", b"hunt"]
 

@@ -35,6 +35,7 @@ class ScriptedSource:
         self.withdrawn = 0
         self.too_late: list[Delivery[str]] = []
         self.errors: deque[Exception] = deque()
+        self.ack_errors: deque[Exception] = deque()
         self.extended: list[str] = []
         self.extending: set[str] = set()
         self.acked: list[list[tuple[str, str]]] = []
@@ -87,6 +88,8 @@ class ScriptedSource:
 
     async def ack(self, settlements: Sequence[tuple[Delivery[str], str]]) -> None:
         await self.ack_gate.wait()
+        if self.ack_errors:
+            raise self.ack_errors.popleft()
         self.acked.append([(delivery.key, result) for delivery, result in settlements])
 
     async def release(self, delivery: Delivery[str], delay_seconds: float, error: str) -> None:

@@ -66,6 +66,18 @@ async def test_a_single_ack_waits_for_nothing() -> None:
         assert bench.clock.now() == ManualClock().now()
 
 
+async def test_an_ack_that_fails_keeps_no_slot() -> None:
+    async with working(concurrency=1) as bench:
+        bench.source.ack_errors.extend([RuntimeError("a surprise"), Unavailable("away"), RuntimeError()])
+        for key in ("a", "b", "c", "d"):
+            bench.source.deliver(key)
+            await turns()
+            bench.gates.end(key)
+            await turns()
+        assert bench.gates.started == ["a", "b", "c", "d"]
+        assert bench.source.acked == [[("d", "done")]]
+
+
 async def test_a_permanent_failure_is_dead_lettered() -> None:
     async with working() as bench:
         bench.gates.end("a", PermanentFailure("malformed", "no such thing"))

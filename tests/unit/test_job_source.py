@@ -42,6 +42,7 @@ from airunner.testing.conditions import until
 from airunner.testing.factories import make_request, make_services, make_success
 from airunner.worker.attempt import Attempt, JobOutcome
 from airunner.worker.source import JobSource, Subscription
+from tests.support.consumers import turns
 
 
 class Network:
@@ -351,8 +352,11 @@ async def test_a_completion_is_repeated_until_it_gets_through() -> None:
         bench.network.lost_answers.append(DeadlineExceeded())
         outcome = JobOutcome(result=make_success(final_sequence=50), events=batches(1))
         acking = asyncio.ensure_future(bench.source.ack([(delivery, outcome)]))
-        await bench.pass_time(1)
-        await bench.pass_time(2)
+        for tries, pause in enumerate((1, 2), start=1):
+            await bench.pass_time(pause - 0.001)
+            await turns()
+            assert len(bench.network.requests["complete_jobs"]) == tries
+            bench.clock.advance(0.001)
         await acking
         assert len(bench.network.requests["complete_jobs"]) == 3
         assert (await bench.job(delivery)).state is JobState.COMPLETED
@@ -372,6 +376,20 @@ async def test_a_result_outlives_answers_that_no_completion_should_have(error: E
         )
         await bench.pass_time_until(acking)
         assert {(await bench.job(delivery)).state for delivery in taken} == {JobState.COMPLETED}
+
+
+@pytest.mark.parametrize("error", [Unavailable(), DeadlineExceeded(), ResourceExhausted()])
+async def test_a_completion_that_is_refused_for_now_is_repeated_alone(error: Exception) -> None:
+    """As when AWS throttles one of many: the call succeeds, and an entry of its answer says no."""
+    async with source() as bench:
+        taken = await bench.take(2)
+        bench.network.early_answers.extend([[JobState.COMPLETED, error]] + [[error]] * 5)
+        acking = asyncio.ensure_future(
+            bench.source.ack([(delivery, JobOutcome(result=make_success())) for delivery in taken])
+        )
+        await bench.pass_time_until(acking)
+        assert [len(call) for call in bench.network.requests["complete_jobs"]] == [2, *[1] * 6]
+        assert (await bench.job(taken[1])).state is JobState.COMPLETED
 
 
 @pytest.mark.parametrize(("error", "seconds"), [(InternalError(), 600), (InvalidTaskToken(), 60)])

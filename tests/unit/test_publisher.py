@@ -22,6 +22,7 @@ from airunner.domain.event import Event, Gap, Output, OutputBatch, ProcessEnd, P
 from airunner.domain.requests import DequeueRequest, StreamRequest
 from airunner.testing.conditions import until
 from airunner.worker.publishing.publisher import CALL_BYTES
+from tests.support.consumers import turns
 from tests.support.publishers import lines, publishing
 
 OUT = StreamType.STDOUT
@@ -119,8 +120,10 @@ async def test_it_tries_again_with_growing_pauses_until_the_server_takes_it(erro
         bench.publisher.add_output(lines(50), OUT)
         for tries, pause in enumerate((1, 2, 4), start=1):
             await until(lambda: bench.clock.waiting >= 2)  # the pause, beside the upkeep
+            bench.clock.advance(pause - 0.001)
+            await turns()
             assert len(bench.network.calls) == tries
-            bench.clock.advance(pause)
+            bench.clock.advance(0.001)
         await until(lambda: len(bench.network.calls) == 4)
         assert await bench.stored_output() == b"".join(lines(50))
 
@@ -193,6 +196,8 @@ async def test_an_event_that_the_server_refuses_becomes_a_gap_and_takes_no_other
         assert isinstance(stored[0].data, Gap)
         assert stored[0].data.last_sequence == 50
         assert await bench.stored_output() == b"".join(lines(150)[50:])
+        # The one that is refused is found by sending each by itself; what follows it goes together again.
+        assert [len(call) for call in bench.network.calls] == [3, 1, 1, 2]
 
 
 async def test_a_refused_task_token_replaces_no_line() -> None:
@@ -270,6 +275,20 @@ async def test_a_watched_job_is_published_at_once() -> None:
         bench.attempt.set_watched(True)
         await until(lambda: len(bench.network.calls) == 1)
         assert await bench.stored_output() == lines(1)[0]
+
+
+async def test_what_waits_already_waits_no_longer_than_a_watcher_should() -> None:
+    async with publishing() as bench:
+        bench.publisher.add_output(lines(51), OUT)
+        await until(lambda: len(bench.network.calls) == 1)
+        # A line is left behind, and a batch has just gone: the next goes 100 ms after it.
+        bench.attempt.set_watched(True)
+        bench.clock.advance(0.099)
+        await turns()
+        assert len(bench.network.calls) == 1
+        bench.clock.advance(0.001)
+        await until(lambda: len(bench.network.calls) == 2)
+        assert await bench.stored_output() == b"".join(lines(51))
 
 
 async def test_the_answer_tells_who_watches_and_who_cancelled() -> None:

@@ -174,11 +174,17 @@ def test_values_are_secret_by_the_jobs_word_or_by_a_pattern_of_the_worker() -> N
             "MINE": "chosen-by-job",
             "A_TOKEN": "by-pattern",
             "B_TOKEN": "short",
+            "C_TOKEN": "sixsix",
             "PLAIN": "visible",
         },
         secret_names=("MINE",),
     )
     base = {"A_TOKEN": "overridden", "HOME": "/home/worker"}
     assert secret_values(params, base, ()) == {b"chosen-by-job"}
-    assert secret_values(params, base, ("*_TOKEN",)) == {b"chosen-by-job", b"by-pattern", b"overridden"}
+    assert secret_values(params, base, ("*_TOKEN",)) == {
+        b"chosen-by-job",
+        b"by-pattern",
+        b"overridden",
+        b"sixsix",
+    }
     assert secret_values(JobParams(command="make"), base, ()) == frozenset()

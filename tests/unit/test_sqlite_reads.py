@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, Unavailable
+from airunner.domain.event import Position
 from airunner.domain.job import JobState
-from airunner.domain.requests import JobQuery, OverviewQuery
+from airunner.domain.requests import CompleteRequest, DequeueRequest, JobQuery, OverviewQuery
 from airunner.stores.pages import PageBounds
+from airunner.stores.records import EventPage, EventQuery
 from airunner.stores.sqlite import SqliteStore, queries, schema
 from airunner.stores.sqlite import store as store_module
 from airunner.stores.sqlite.migrations import migrate
 from airunner.stores.sqlite.store import DATABASE
 from airunner.testing.clock import ManualClock
-from airunner.testing.factories import make_request, make_services
+from airunner.testing.factories import make_line, make_request, make_services, make_success
 
 ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 
@@ -48,6 +51,50 @@ async def test_a_read_has_a_deadline(store: SqliteStore, monkeypatch: pytest.Mon
     with pytest.raises(DeadlineExceeded):
         await store._read(lambda connection: connection.execute(ENDLESS).fetchone())
     await store.check()
+
+
+class Interrupted:
+    """A reader's connection: something happens after one of its statements."""
+
+    def __init__(self, connection: sqlite3.Connection, after: int, surprise: Callable[[], object]) -> None:
+        self._connection = connection
+        self._after = after
+        self._surprise = surprise
+
+    def execute(self, *statement: Any) -> sqlite3.Cursor:
+        found = self._connection.execute(*statement)
+        self._after -= 1
+        if not self._after:
+            self._surprise()
+        return found
+
+
+@pytest.mark.parametrize("statement", [1, 2])
+async def test_a_job_that_ends_while_its_events_are_read_is_not_over_without_its_last(
+    tmp_path: Path, statement: int
+) -> None:
+    clock = ManualClock()
+    store = SqliteStore(tmp_path, clock)
+    async with make_services(store, clock) as services:
+        loop = asyncio.get_running_loop()
+        await services.jobs.enqueue_jobs([make_request()])
+        (held,) = await services.jobs.dequeue_jobs(DequeueRequest(queue="builds", wait_seconds=0))
+        await services.events.publish_events(held.task_token, [make_line(1)])
+        last = CompleteRequest(
+            task_token=held.task_token, result=make_success(final_sequence=2), events=[make_line(2)]
+        )
+
+        def end() -> None:
+            asyncio.run_coroutine_threadsafe(services.jobs.complete_jobs([last]), loop).result(30)
+
+        def read(connection: sqlite3.Connection) -> EventPage:
+            query = EventQuery(job_id=held.job.job_id, after=Position(0, 0))
+            interrupted = Interrupted(connection, statement, end)
+            return queries.read_events(cast("sqlite3.Connection", interrupted), query)
+
+        page = await store._read(read)
+        assert len(page.events) == 2 or not page.state.terminal
+        assert (await services.jobs.get_job(held.job.job_id)).state is JobState.COMPLETED
 
 
 async def test_a_damaged_file_is_not_ready(store: SqliteStore, tmp_path: Path) -> None:

@@ -237,7 +237,8 @@ async def test_what_a_claim_leaves_is_offered_to_those_who_wait(tmp_path: Path) 
     async with make_services(store, clock) as services:
         await services.jobs.enqueue_jobs([make_request(delay_seconds=10), make_request(delay_seconds=10)])
         waiting = asyncio.create_task(store.dequeue_jobs(demand()))
-        await store.set_paused("other", paused=True)  # comes after the dequeue, so that is parked by now
+        await asyncio.sleep(0)  # the dequeue is submitted
+        await store.set_paused("other", paused=True)  # and this comes after it: that is parked by now
         clock.advance(10)
         assert len(await store.dequeue_jobs(demand())) == 1
         async with asyncio.timeout(30):

@@ -95,17 +95,21 @@ class ReleaseConformance:
         )
 
     @pytest.mark.parametrize(
-        ("error", "outcome"), [("boom", Outcome.FAILURE), ("", Outcome.INTERRUPTED)], ids=["error", "none"]
+        ("error", "outcome", "message"),
+        [
+            ("boom", Outcome.FAILURE, "boom"),
+            ("", Outcome.INTERRUPTED, "interrupted on its last try"),
+        ],
+        ids=["error", "none"],
     )
     async def test_the_release_of_the_last_try_ends_the_job(
-        self, api: Api, error: str, outcome: Outcome
+        self, api: Api, error: str, outcome: Outcome, message: str
     ) -> None:
         held = await api.new_claim(make_request(max_attempts=1))
         assert await api.release(held, make_line(1), error=error) is JobState.FAILED
         job = await api.job(held)
         assert job.result is not None
-        assert job.result.outcome is outcome
-        assert job.result.error_message == error or not error
+        assert (job.result.outcome, job.result.error_message) == (outcome, message)
         assert await api.stored(held.job.job_id) == [(1, 1)]
         assert await api.dequeue() == []
 
