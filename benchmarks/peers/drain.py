@@ -22,6 +22,7 @@ from pathlib import Path
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.jobs import params_to_pb
 from airunner.domain.job import JobParams
+from airunner.domain.limits import MAX_PAGE_SIZE
 from benchmarks.harness import ROOT, ROUNDS, Row, Service, folder, running, server, worker
 from benchmarks.peers.contenders import AIRUNNER_HANDLERS, ENVIRONMENT, PEERS, Peer
 from benchmarks.peers.provision import ALWAYS_ON_DISK, AS_IT_COMES, Missing, redis
@@ -157,8 +158,16 @@ async def _until_drained(service: Service) -> float:
 
 
 async def _check_completed(service: Service, jobs: int) -> None:
-    request = pb.ListJobsRequest(queue=_QUEUE, state=pb.JOB_STATE_COMPLETED, page_size=1)
-    completed = (await service.jobs.list_jobs(request)).last_page
+    completed, cursor = 0, ""
+    while True:
+        request = pb.ListJobsRequest(
+            queue=_QUEUE, state=pb.JOB_STATE_COMPLETED, page_size=MAX_PAGE_SIZE, cursor=cursor
+        )
+        page = await service.jobs.list_jobs(request)
+        completed += len(page.jobs)
+        cursor = page.next_cursor
+        if not cursor:
+            break
     if completed != jobs:
         raise RuntimeError(f"{completed} of {jobs} jobs are COMPLETED")
 
