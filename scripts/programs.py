@@ -70,6 +70,12 @@ PROGRAMS: Final = {
         commands=(("systemd-analyze",),),
         packages=("systemd",),
     ),
+    "strace": Program(
+        title="strace",
+        tests="Tests of the order of system calls",
+        commands=(("strace",),),
+        packages=("strace",),
+    ),
 }
 
 

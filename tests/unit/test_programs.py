@@ -73,7 +73,7 @@ def test_root_gets_what_is_missing_from_the_packages_of_the_system(machine: Path
     programs.main(["--install"])
     update, install = (machine / "asked").read_text().splitlines()
     assert update.endswith(" update")
-    assert install.endswith(" chromium chromium-driver nodejs npm zsh fish systemd")
+    assert install.endswith(" chromium chromium-driver nodejs npm zsh fish systemd strace")
 
 
 @pytest.mark.parametrize("has_apt", [True, False])
