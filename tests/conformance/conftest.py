@@ -70,7 +70,9 @@ BACKENDS = (
 
 # Hundreds of calls that are all alike, which take the emulator seconds.
 _MANY_CALLS = frozenset({
+    "test_a_backlog_of_15_days_is_done",
     "test_a_call_has_1_to_500_entries",
+    "test_a_job_of_36_hours_stays_with_its_holder",
     "test_many_old_jobs_are_purged_in_one_pass",
     "test_more_than_a_page_of_events_is_replayed",
     "test_nothing_is_lost_or_repeated_between_replay_and_live",

@@ -9,6 +9,7 @@ from airunner.testing.conformance.stores.enqueue import EnqueueConformance
 from airunner.testing.conformance.stores.holding import (
     FencingConformance,
     FirstLeaseConformance,
+    LongLivesConformance,
     VisibilityConformance,
 )
 from airunner.testing.conformance.stores.listing import (
@@ -38,6 +39,10 @@ class TestAbilities(AbilitiesConformance):
 
 
 class TestVisibility(VisibilityConformance):
+    pass
+
+
+class TestLongLives(LongLivesConformance):
     pass
 
 

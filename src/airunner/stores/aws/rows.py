@@ -223,6 +223,9 @@ def _check_changes(row: Row, life: Lifecycle) -> Item:
     before = row.life
     if life.state is JobState.RUNNING and life.visible_until < before.visible_until:
         return check_of(row.queue, row.shard, life)
+    if life.cancel_requested and not before.cancel_requested:
+        # Its message may have been sent again already, and nobody may come for it: it is to end all the same.
+        return check_of(row.queue, row.shard, life)
     if (life.state, life.attempt, life.due_at) == (before.state, before.attempt, before.due_at):
         return {}
     return check_of(row.queue, row.shard, life)

@@ -104,6 +104,15 @@ class CancelConformance:
         await api.advance(0)
         assert (await api.job(held)).state is JobState.CANCELLED
 
+    async def test_a_job_that_was_offered_again_ends_soon_after_its_cancellation(self, api: Api) -> None:
+        """Its holder was lost, others may have it, and nobody comes: it does not wait for them to end."""
+        held = await api.new_claim(visibility_seconds=10)
+        await api.lapse(10)
+        await api.jobs.set_paused("builds", paused=True)
+        assert (await api.jobs.cancel_job(held.job.job_id)).state is JobState.RUNNING
+        await api.lapse(0)
+        assert (await api.job(held)).state is JobState.CANCELLED
+
     async def test_a_finished_job_is_returned_unchanged(self, api: Api) -> None:
         for result in (make_success(), make_failure()):
             held = await api.new_claim()

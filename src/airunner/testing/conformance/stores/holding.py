@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airunner.domain.errors import InvalidArgument, NotFound
-from airunner.domain.job import JobState, Outcome
+from airunner.domain.job import JobParams, JobState, Outcome
 from airunner.domain.requests import UpdateRequest
 from airunner.testing.factories import make_line, make_request, make_success
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from airunner.domain.answers import DequeuedJob
     from airunner.testing.conformance.stores.backend import Api
 
-YEAR = 365 * 24 * 3600
+HOUR = 3600
+YEAR = 365 * 24 * HOUR
 
 
 async def publish(api: Api, held: DequeuedJob) -> object:
@@ -186,6 +187,37 @@ class FirstLeaseConformance:
         await sign(api, held)
         await api.lapse(10)
         assert (await api.job(held)).state is JobState.FAILED
+
+
+class LongLivesConformance:
+    async def test_a_job_of_36_hours_stays_with_its_holder(self, api: Api) -> None:
+        held = await api.new_claim(visibility_seconds=4 * HOUR)
+        for beats in range(1, 13):
+            await api.advance(3 * HOUR)
+            await api.publish(held, make_line(beats, at=api.clock.now()))
+            assert (await api.beat(held)).visible_until == api.clock.now() + 4 * HOUR * 1000
+            assert await api.dequeue() == []
+        assert await api.complete(held, make_success(final_sequence=12)) is JobState.COMPLETED
+        job = await api.job(held)
+        assert (job.attempt, job.life.handed_back) == (1, 0)
+        assert await api.stored(held.job.job_id) == [(1, sequence) for sequence in range(1, 13)]
+
+    async def test_a_backlog_of_15_days_is_done(self, api: Api) -> None:
+        """Longer than any message of SQS lives, and than the events and results of jobs that have ended."""
+        params = JobParams(command="make", environment={"PAD": "x" * 5_000})
+        added = [await api.enqueue(make_request(params=params)) for _ in range(3)]
+        for _ in range(5):
+            await api.advance(3 * 24 * HOUR)
+        held = [await api.claim() for _ in added]
+        claimed = [one.job.job_id for one in held]
+        if api.capabilities.strict_fifo:
+            assert claimed == added
+        assert sorted(claimed) == sorted(added)
+        for one in held:
+            assert (one.job.attempt, one.job.params) == (1, params)
+            await api.publish(one, make_line(1, at=api.clock.now()))
+            assert await api.complete(one) is JobState.COMPLETED
+            assert await api.stored(one.job.job_id) == [(1, 1)]
 
 
 class FencingConformance:
