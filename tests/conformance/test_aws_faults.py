@@ -61,6 +61,7 @@ RESETS = (Fault(kind=FaultKind.RESET, probability=0.1),)
 CONFLICTS = for_each(WRITES[:4], FaultKind.CONFLICT, 0.1)
 DUPLICATES = for_each(("ReceiveMessage",), FaultKind.DUPLICATE, 0.2)
 DISORDER = (*DUPLICATES, *for_each(("ReceiveMessage",), FaultKind.REORDER, 0.5))
+STALE = (Fault(kind=FaultKind.STALE_READ),)
 PARTS = for_each(("BatchGetItem", "BatchWriteItem"), FaultKind.UNPROCESSED, 0.5)
 
 
@@ -225,3 +226,13 @@ class TestRetentionInParts(Faulty, RetentionConformance):
 @pytest.mark.slow
 class TestListingInParts(Faulty, ListingConformance):
     faults = PARTS
+
+
+@pytest.mark.slow
+class TestFencingWithStaleReads(Faulty, FencingConformance):
+    faults = STALE
+
+
+@pytest.mark.slow
+class TestReleaseWithStaleReads(Faulty, ReleaseConformance):
+    faults = STALE
