@@ -126,6 +126,10 @@ class TestVisibility(suites.TestVisibility):
     pass
 
 
+class TestLongLives(suites.TestLongLives):
+    pass
+
+
 @pytest.mark.slow
 class TestFencing(suites.TestFencing):
     pass
