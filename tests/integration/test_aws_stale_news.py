@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -165,3 +166,23 @@ async def test_reads_that_lag_change_nothing(replicas: tuple[Replica, Replica]) 
     await replica.api.jobs.set_paused("builds", paused=True)
     await replica.api.enqueue()
     assert await replica.api.dequeue() == []
+
+
+async def test_one_request_at_two_servers_at_once_is_one_job(replicas: tuple[Replica, Replica]) -> None:
+    for _ in range(5):
+        request = make_request()
+        ids = await asyncio.gather(*(replica.api.enqueue(request) for replica in replicas * 4))
+        assert len(set(ids)) == 1
+
+
+async def test_of_two_messages_for_one_job_the_spare_one_is_deleted(
+    replicas: tuple[Replica, Replica],
+) -> None:
+    replica, _ = replicas
+    request = make_request()
+    assert await replica.api.enqueue(request) == await replica.api.enqueue(request)  # which sends again
+    await replica.settled()
+    replica.aws.counts.reset()
+    assert len(await replica.api.dequeue(max_jobs=2)) == 1
+    await replica.settled()
+    assert replica.aws.counts.calls["DeleteMessageBatch"] == 1
