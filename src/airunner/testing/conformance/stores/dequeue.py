@@ -221,6 +221,8 @@ class DequeueConformance:
         call = await api.started(api.dequeue(wait_seconds=20))
         call.cancel()
         await asyncio.wait([call])
+        # Until the server knows of it, a job may be sent to nobody; that is what a first lease is for.
+        await until(lambda: api.services.dispatcher.waiting == 0)
         job_id = await api.enqueue()
         (held,) = await api.dequeue(wait_seconds=20)
         assert held.job.job_id == job_id
