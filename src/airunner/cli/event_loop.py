@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _SWITCH_SECONDS: Final = 0.0005
+_OBJECTS_BETWEEN_COLLECTIONS: Final = 10_000
 
 
 def run_on_uvloop(work: Coroutine[object, object, T]) -> T:
@@ -22,6 +23,8 @@ def run_on_uvloop(work: Coroutine[object, object, T]) -> T:
     # What was loaded to start stays for good: no collection has to look at it again.
     gc.collect()
     gc.freeze()
+    # Each job brings some dozens of objects that end with it: to look for cycles so often finds none.
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     # The loop and the threads beside it hand work to each other: none shall wait long for its turn.
     sys.setswitchinterval(_SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -68,12 +68,20 @@ class Attempt:
     """Whether anything happened that may have had an effect: then giving it back costs a try."""
     last_events: Sequence[Event] = ()
     """Events that nobody published yet and that belong to the attempt's end, if it is given back."""
-    refusals: TokenRefusals = field(default_factory=TokenRefusals, repr=False)
-    """What the server's answers say of the task token."""
+    refused_token_seconds: float = REFUSED_TOKEN_SECONDS
+    """How long every answer may refuse the task token before the attempt is lost."""
     watched: bool = False
     """Whether somebody watches the job, by the server's last answer; changed by `set_watched` only."""
     on_watched: Callable[[], None] | None = field(default=None, repr=False)
     """Called when `watched` has changed; set by the publisher."""
+    _refusals: TokenRefusals | None = field(default=None, init=False, repr=False)
+
+    @property
+    def refusals(self) -> TokenRefusals:
+        """What the server's answers say of the task token. Most attempts end without being asked."""
+        if self._refusals is None:
+            self._refusals = TokenRefusals(self.refused_token_seconds)
+        return self._refusals
 
     def set_watched(self, watched: bool) -> None:
         """Take note of the server's answer."""

@@ -27,7 +27,7 @@ from airunner.domain.requests import (
 from airunner.domain.retry import RetryPolicy, retry
 from airunner.queues.base import Delivery, Hold
 from airunner.telemetry.logs import get_logger
-from airunner.worker.attempt import REFUSED_TOKEN_SECONDS, Attempt, JobOutcome, TokenRefusals
+from airunner.worker.attempt import REFUSED_TOKEN_SECONDS, Attempt, JobOutcome
 from airunner.worker.completion import Completer
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class JobSource:
         attempt = Attempt(
             job=dequeued.job,
             task_token=dequeued.task_token,
-            refusals=TokenRefusals(self._subscription.refused_token_seconds),
+            refused_token_seconds=self._subscription.refused_token_seconds,
         )
         if dequeued.job.execution.assumed:
             _log.warning("job.no_execution_config", job_id=dequeued.job.job_id)

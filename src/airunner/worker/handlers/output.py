@@ -52,7 +52,7 @@ class JobOutput:
         self._room = room
         self._splitters: dict[bool, LineSplitter] = {}
         self._is_async = is_async
-        self._held_back: list[asyncio.Future[None]] = []
+        self._held_back: tuple[asyncio.Future[None], ...] = ()
         self._pending: list[_Lines | int] = []
         """Lines, and in the place of lost ones their number."""
         self._lost_lines = 0
@@ -107,7 +107,7 @@ class JobOutput:
             if self._has_room():
                 return None
             held_back = asyncio.get_running_loop().create_future()
-            self._held_back.append(held_back)
+            self._held_back = (*self._held_back, held_back)
         return held_back
 
     async def close(self) -> None:
@@ -173,7 +173,7 @@ class JobOutput:
     def _let_go_on(self) -> None:
         """Release whoever waits for room, in a thread or on a loop. With the lock."""
         self._room.notify_all()
-        held_back, self._held_back = self._held_back, []
+        held_back, self._held_back = self._held_back, ()
         for future in held_back:
             # Its loop may be closed by now, and then nobody waits.
             with suppress(RuntimeError):
