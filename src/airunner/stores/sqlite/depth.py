@@ -47,7 +47,8 @@ def count_scheduled(connection: sqlite3.Connection, queue: str) -> int:
     known = _known(connection, queue)
     if known is None:
         connection.execute(
-            "INSERT INTO scheduled_jobs SELECT :queue, count(*) FROM jobs WHERE queue = :queue AND state = :state",
+            "INSERT INTO scheduled_jobs "
+            "SELECT :queue, count(*) FROM jobs WHERE queue = :queue AND state = :state",
             {"queue": queue, "state": _SCHEDULED},
         )
         known = _known(connection, queue)
