@@ -7,26 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from airunner.services.composition import ServiceRules
-from airunner.testing.clock import ManualClock
 from airunner.testing.conformance.stores.backend import Api
 from airunner.testing.conformance.stores.holding import LongLivesConformance
 from airunner.testing.factories import NEVER_SECONDS
 from tests.conformance.conftest import in_process
 from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.strict import StrictProxy
-from tests.support.aws_stores import BorrowLayout, make_store
-
-
-class ClockOfAll(ManualClock):
-    """A clock that SQS goes by as well."""
-
-    def __init__(self, emulator: EmulatorProcess) -> None:
-        super().__init__()
-        self._emulator = emulator
-
-    def advance(self, seconds: float) -> None:
-        super().advance(seconds)
-        self._emulator.advance(seconds)
+from tests.support.aws_stores import BorrowLayout, ClockOfAll, make_store
 
 
 @pytest.fixture

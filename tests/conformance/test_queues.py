@@ -45,7 +45,7 @@ def on_sqs(aws: StrictProxy, aws_env: str, emulator: EmulatorProcess) -> OpenQue
     async def opened() -> AsyncIterator[QueueUnderTest]:
         clock = ManualClock()
         async with Aws(replace(options_of(aws.url), clients=OF_A_QUEUE)) as account:
-            dead_url, url = await make_queues(account, aws_env)
+            dead_url, url = await make_queues(account, aws_env, MAX_RECEIVE_COUNT)
             yield QueueUnderTest(
                 queue=SqsQueue(account, url, clock=clock),
                 dead_letters=SqsQueue(account, dead_url, clock=clock),

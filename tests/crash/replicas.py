@@ -14,7 +14,6 @@ from airunner.aws.calls import Aws
 from airunner.domain.answers import DequeuedJob
 from airunner.domain.errors import AirunnerError
 from airunner.domain.job import Job
-from airunner.domain.retry import RetryPolicy
 from airunner.services.composition import Services
 from airunner.stores.aws.layout import Layout
 from airunner.stores.aws.store import AwsStore
@@ -24,10 +23,8 @@ from airunner.testing.factories import make_services
 from tests.crash.witness import Witness
 from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.strict import StrictAws, StrictProxy
-from tests.support.aws_stores import make_resources, options_of
+from tests.support.aws_stores import QUICK, make_resources, options_of
 
-# The dead need not try for long.
-QUICK = RetryPolicy(first_seconds=0.001, max_seconds=0.002, attempts=2)
 VISIBILITY_SECONDS = 60
 # A message that was received and forgotten is back after this.
 RECEIVED_SECONDS = 31

@@ -197,6 +197,7 @@ async def test_purging_leaves_jobs_alone(site: Site) -> None:
 
 
 async def test_a_queue_without_one_says_so(site: Site) -> None:
+    await site.aws.sqs("DeleteQueue", QueueUrl=f"{site.layout.queues['other']}-dlq")
     with pytest.raises(
         FailedPrecondition, match=f"no dead-letter queue airunner-{site.layout.env}-other-dlq"
     ):

@@ -20,6 +20,7 @@ from airunner.domain.errors import (
 from airunner.queues.messages import Message, MessageSource, NewMessage
 from airunner.queues.sqs import SqsQueue
 from airunner.testing.clock import ManualClock
+from airunner.testing.conformance.queues.backend import MAX_RECEIVE_COUNT
 from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.strict import StrictProxy
@@ -54,7 +55,7 @@ class Site:
 async def site(aws: StrictProxy, aws_env: str) -> AsyncIterator[Site]:
     clock = ManualClock()
     async with Aws(replace(options_of(aws.url), clients=OF_A_QUEUE)) as account:
-        dead_url, url = await make_queues(account, aws_env)
+        dead_url, url = await make_queues(account, aws_env, MAX_RECEIVE_COUNT)
         aws.counts.reset()
         yield Site(
             account=account,

@@ -66,7 +66,7 @@ async def test_a_queue_that_a_test_changed_is_not_lent_again(
 async def test_what_a_test_added_to_is_not_lent_again(pool: LayoutPool, emulator: EmulatorProcess) -> None:
     layout = await pool.borrow()
     async with client("sqs", emulator.url) as sqs:
-        await sqs.create_queue(QueueName=layout.dead_letter_name("builds"))
+        await sqs.create_queue(QueueName=f"{layout.queue_name('builds')}-more")
     await _is_not_lent_again(pool, layout)
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 
 from airunner.aws.calls import Aws
-from airunner.testing.conformance.queues.backend import MAX_RECEIVE_COUNT
+from tests.doubles.aws.emulator import REGION
 
 
-async def make_queues(account: Aws, name: str) -> tuple[str, str]:
+async def make_queues(account: Aws, name: str, max_receive_count: int) -> tuple[str, str]:
     """Make a queue and its dead-letter queue; return their addresses, that of the latter first."""
-    dead_url = (await account.sqs("CreateQueue", QueueName=f"{name}-dlq"))["QueueUrl"]
-    found = await account.sqs("GetQueueAttributes", QueueUrl=dead_url, AttributeNames=["QueueArn"])
-    redrive = {"deadLetterTargetArn": found["Attributes"]["QueueArn"], "maxReceiveCount": MAX_RECEIVE_COUNT}
+    dead_url: str = (await account.sqs("CreateQueue", QueueName=f"{name}-dlq"))["QueueUrl"]
+    number, dead_name = dead_url.split("/")[-2:]
+    redrive = {
+        "deadLetterTargetArn": f"arn:aws:sqs:{REGION}:{number}:{dead_name}",
+        "maxReceiveCount": max_receive_count,
+    }
     attributes = {"RedrivePolicy": json.dumps(redrive)}
     made = await account.sqs("CreateQueue", QueueName=name, Attributes=attributes)
     return dead_url, made["QueueUrl"]

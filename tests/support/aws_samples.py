@@ -60,6 +60,10 @@ class Queue:
     async def delete(self, message: dict[str, Any]) -> None:
         await self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
 
+    async def count(self, attribute: str) -> int:
+        answer = await self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=[attribute])
+        return int(answer["Attributes"][attribute])
+
     async def change(self, message: dict[str, Any], seconds: int) -> None:
         await self.sqs.change_message_visibility(
             QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=seconds

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -13,20 +14,56 @@ import pytest
 from airunner.aws.calls import Aws, AwsOptions
 from airunner.aws.clients import OF_A_STORE
 from airunner.domain.clock import Clock
+from airunner.domain.retry import RetryPolicy
 from airunner.stores.aws import layout as shapes
 from airunner.stores.aws.layout import Layout
 from airunner.stores.aws.listing import ListingBounds
 from airunner.stores.aws.store import AwsStore
+from airunner.testing.clock import ManualClock
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
 from tests.support.aws import new_env
+from tests.support.aws_queues import make_queues
 
 QUEUES = ("builds", "other", "one", "two", "three", "third", "high", "low")
 # Names that only occur: one queue serves them all. SQS has no room for the long one behind our prefix.
 FEW_MORE = ("none",)
 MANY_MORE = (*FEW_MORE, "q" * 80, *(f"q{number}" for number in range(20)))
 
+QUICK = RetryPolicy(first_seconds=0.001, max_seconds=0.002, attempts=2)
+"""For calls that fail anyway, so that a test need not wait for their tries."""
+
 # The queue behind those names.
 _MORE = "more"
+
+
+class ClockOfAll(ManualClock):
+    """A clock of a store that SQS goes by as well."""
+
+    def __init__(self, emulator: EmulatorProcess) -> None:
+        super().__init__()
+        self._emulator = emulator
+
+    def advance(self, seconds: float) -> None:
+        super().advance(seconds)
+        self._emulator.advance(seconds)
+
+
+@contextmanager
+def outage(
+    emulator: EmulatorProcess, *services: str, breaks_connections: bool = False
+) -> Iterator[EmulatorProcess]:
+    """Let services of AWS be away, all of them where none is named; move a ClockOfAll meanwhile.
+
+    ```
+    with outage(emulator, "dynamodb"):
+        clock.advance(600)
+    ```
+    """
+    emulator.set_away(*(services or ("*",)), breaks_connections=breaks_connections)
+    try:
+        yield emulator
+    finally:
+        emulator.set_away()
 
 
 class BorrowLayout(Protocol):
@@ -62,7 +99,8 @@ class LayoutPool:
         self._idle.append(layout)
 
     def _empty(self, layout: Layout) -> bool:
-        names = [url.rpartition("/")[2] for url in layout.queues.values()]
+        queues = [url.rpartition("/")[2] for url in layout.queues.values()]
+        names = [*queues, *(f"{name}-dlq" for name in queues)]
         tables = (layout.jobs_table, layout.events_table)
         return self._emulator.empty(layout.env, tables=tables, queues=names, bucket=layout.bucket)
 
@@ -91,7 +129,7 @@ async def make_resources(
     bucket: bool = False,
     streams: bool = False,
 ) -> Layout:
-    """Make tables and queues of one environment, without the redrive that no test of a store needs.
+    """Make tables and queues of one environment, each queue with its dead-letter queue.
 
     Every pass of upkeep looks at each queue that has a name.
     """
@@ -107,12 +145,15 @@ async def make_resources(
     async with Aws(replace(options_of(url), clients=clients)) as aws:
         await asyncio.gather(*(aws.dynamodb("CreateTable", **table) for table in shapes.tables(layout)))
         made = await asyncio.gather(
-            *(aws.sqs("CreateQueue", QueueName=layout.queue_name(queue)) for queue in (*queues, _MORE))
+            *(
+                make_queues(aws, layout.queue_name(queue), shapes.MAX_RECEIVE_COUNT)
+                for queue in (*queues, _MORE)
+            )
         )
         if bucket:
             region = {"LocationConstraint": REGION}
             await aws.s3("CreateBucket", Bucket=layout.bucket, CreateBucketConfiguration=region)
-    urls = [answer["QueueUrl"] for answer in made]
+    urls = [url for _, url in made]
     named = dict(zip(queues, urls, strict=False)) | dict.fromkeys(more, urls[-1])
     return replace(layout, queues=named)
 
@@ -124,14 +165,16 @@ def make_store(
     list_bounds: ListingBounds | None = None,
     *,
     drop_secrets: bool = False,
+    policy: RetryPolicy | None = None,
 ) -> AwsStore:
+    """Return a store on the emulator; `policy` is how its calls are repeated, QUICK where AWS is away."""
     clients = (
         *(name for name in OF_A_STORE if layout.bucket or name != "s3"),
         *(["streams"] if layout.streams else []),
     )
     options = replace(options_of(url), bucket=layout.bucket, clients=clients)
     return AwsStore(
-        Aws(options),
+        Aws(options, policy=policy),
         layout,
         clock,
         short_poll_seconds=0,

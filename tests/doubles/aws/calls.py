@@ -28,9 +28,12 @@ _PREFIXED: Final = frozenset(
         "EmptyBatchRequest",
         "InvalidBatchEntryId",
         "MessageNotInflight",
+        "NonExistentQueue",
+        "QueueDeletedRecently",
         "TooManyEntriesInBatchRequest",
     }
 )
+_RENAMED: Final = {"QueueDoesNotExist": "NonExistentQueue"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +92,9 @@ def refused(call: Call, refusal: Refusal) -> AwsAnswer:
         )
     headers = dict(_ERROR_TYPE)
     if call.service == "sqs":
-        prefix = "AWS.SimpleQueueService." if refusal.code in _PREFIXED else ""
+        code = _RENAMED.get(refusal.code, refusal.code)
+        prefix = "AWS.SimpleQueueService." if code in _PREFIXED else ""
         sender = "Sender" if refusal.status < 500 else "Receiver"
-        headers["x-amzn-query-error"] = f"{prefix}{refusal.code};{sender}"
+        headers["x-amzn-query-error"] = f"{prefix}{code};{sender}"
     body = {"__type": f"{_ERROR_SPACES[call.service]}#{refusal.code}", "message": refusal.message}
     return AwsAnswer(status=refusal.status, headers=headers, body=json.dumps(body).encode())

@@ -11,12 +11,14 @@ from tests.doubles.aws.dynamodb_rules import dynamodb_refusal
 from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.images import Images
 from tests.doubles.aws.schemas import TableSchema, tables_of, writes_of
+from tests.doubles.aws.table_states import TableStates
 from tests.doubles.aws.tokens import RequestTokens
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from tests.doubles.aws.calls import Call
+    from tests.doubles.aws.conditions import Conditions
     from tests.doubles.aws.faults import Fault, Faults
     from tests.doubles.aws.wire import AwsAnswer
 
@@ -43,8 +45,9 @@ _BATCHES: Final = frozenset({"BatchGetItem", "BatchWriteItem"})
 class StrictDynamoDb:
     """What DynamoDB knows beyond the emulator; shared by all proxies before one emulator."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], conditions: Conditions) -> None:
         self.images = Images()
+        self._states = TableStates(conditions)
         self._tokens = RequestTokens(now)
         self._schemas: dict[str, TableSchema] = {}
 
@@ -56,7 +59,7 @@ class StrictDynamoDb:
         if call.operation in _ON_TABLES:
             self._schemas.pop(call.body["TableName"], None)
         if call.operation not in ON_ITEMS:
-            return await send(call)
+            return await self._states.perform(call, send)
         schemas = await self._known(call, send)
         if refusal := dynamodb_refusal(call, schemas):
             return refused(call, refusal)

@@ -40,6 +40,8 @@ class FaultKind(StrEnum):
     """The same for reads of a table that do not ask for consistency."""
     FALSE_EMPTY = "false-empty"
     """ReceiveMessage finds nothing, whatever there is."""
+    SHORT_POLL_MISS = "short-poll-miss"
+    """ReceiveMessage that does not wait asks a few servers of SQS, and finds nothing on them."""
     DUPLICATE = "duplicate"
     """What ReceiveMessage returns is delivered again with the next one, even if it was deleted meanwhile."""
     REORDER = "reorder"

@@ -24,9 +24,10 @@ class Standing(Enum):
 
 
 class _Message:
-    __slots__ = ("handle", "is_deleted", "newest", "visible_at")
+    __slots__ = ("handle", "is_deleted", "newest", "received_at", "visible_at")
 
     def __init__(self) -> None:
+        self.received_at = 0.0
         self.handle = ""
         """What the emulator knows it by."""
         self.newest = ""
@@ -47,7 +48,8 @@ class Receipts:
         """Note that the emulator delivered a message: its earlier handles are stale from now on."""
         noted = self._messages.setdefault((queue, message["MessageId"]), _Message())
         noted.handle = noted.newest = message["ReceiptHandle"]
-        noted.visible_at = self._now() + visibility_seconds
+        noted.received_at = self._now()
+        noted.visible_at = noted.received_at + visibility_seconds
         noted.is_deleted = False
         self._by_handle[noted.handle] = noted
 
@@ -68,6 +70,20 @@ class Receipts:
         if noted.newest != handle:
             return Standing.STALE
         return Standing.CURRENT if self._now() < noted.visible_at else Standing.LAPSED
+
+    def held_seconds(self, handle: str) -> float:
+        """Return how long ago the message was received."""
+        noted = self._by_handle.get(handle)
+        return 0.0 if noted is None else self._now() - noted.received_at
+
+    def in_flight(self, queue: str) -> int:
+        """Return how many messages of a queue are received and neither deleted nor visible."""
+        now = self._now()
+        return sum(
+            not noted.is_deleted and now < noted.visible_at
+            for (place, _), noted in self._messages.items()
+            if place == queue
+        )
 
     def upstream(self, handle: str) -> str:
         """Return the handle that the emulator knows the message by."""

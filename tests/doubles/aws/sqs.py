@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.doubles.aws.batches import some_of
 from tests.doubles.aws.calls import Refusal, answered, refused
+from tests.doubles.aws.conditions import IN_FLIGHT_LIMIT
 from tests.doubles.aws.faults import FaultKind
+from tests.doubles.aws.queues import Queues
 from tests.doubles.aws.receipts import Receipts, Standing
-from tests.doubles.aws.sqs_rules import BATCH_LIMIT, entry_refusal, sqs_refusal
+from tests.doubles.aws.sqs_rules import BATCH_LIMIT, VISIBILITY_LIMIT, entry_refusal, sqs_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from tests.doubles.aws.calls import Call
+    from tests.doubles.aws.conditions import Conditions
     from tests.doubles.aws.faults import Fault, Faults
     from tests.doubles.aws.wire import AwsAnswer
 
@@ -33,6 +36,7 @@ _GONE: Final = Refusal(
     message="Value for parameter ReceiptHandle is invalid. Reason: Message does not exist or is not available"
     " for visibility timeout change.",
 )
+_OVER_LIMIT: Final = Refusal(code="OverLimit", message="Too many messages are in flight.", status=403)
 _UNAVAILABLE: Final = {
     "SenderFault": False,
     "Code": "InternalError",
@@ -43,7 +47,9 @@ _UNAVAILABLE: Final = {
 class StrictSqs:
     """What SQS knows beyond the emulator; shared by all proxies before one emulator."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], conditions: Conditions) -> None:
+        self._conditions = conditions
+        self._queues = Queues(now, conditions)
         self._receipts = Receipts(now)
         self._visibility_seconds: dict[str, float] = {}
         self._held: dict[str, list[_Held]] = {}
@@ -52,7 +58,7 @@ class StrictSqs:
         self, call: Call, send: Send, faults: Faults, befalling: Mapping[FaultKind, Fault]
     ) -> AwsAnswer:
         """Perform a call, refuse it, or do part of it."""
-        if refusal := sqs_refusal(call):
+        if refusal := sqs_refusal(call) or await self._queues.refusal(call, send):
             return refused(call, refusal)
         if call.operation in _ON_QUEUES:
             self._visibility_seconds.pop(call.body["QueueUrl"], None)
@@ -63,15 +69,24 @@ class StrictSqs:
             return await self._batch(call, send, faults, befalling)
         if call.operation in _ON_HANDLES:
             return await self._on_handle(call, send)
-        return await send(call)
+        answer = await send(self._queues.completed(call))
+        if answer.status == 200:
+            self._queues.performed(call)
+        return answer
 
     async def _receive(
         self, call: Call, send: Send, faults: Faults, befalling: Mapping[FaultKind, Fault]
     ) -> AwsAnswer:
         """Deliver what is held for the queue, or else what the emulator has."""
-        if FaultKind.FALSE_EMPTY in befalling:
+        is_short = not call.body.get("WaitTimeSeconds")
+        if FaultKind.FALSE_EMPTY in befalling or (is_short and FaultKind.SHORT_POLL_MISS in befalling):
             return answered({})
         queue, wanted = call.body["QueueUrl"], call.body.get("MaxNumberOfMessages", 1)
+        if (room := self._room(queue)) <= 0:
+            return refused(call, _OVER_LIMIT) if is_short else answered({})
+        if wanted > room:
+            wanted = room
+            call = call.with_body(call.body | {"MaxNumberOfMessages": wanted})
         held = self._held.pop(queue, [])
         if not held:
             asked = {"MaxNumberOfMessages": BATCH_LIMIT} if FaultKind.REORDER in befalling else {}
@@ -89,6 +104,11 @@ class StrictSqs:
         if kept:
             self._held[queue] = kept
         return answered({"Messages": messages} if messages else {})
+
+    def _room(self, queue: str) -> int:
+        """Return how many more messages of a queue may be in flight."""
+        limit = self._conditions.in_flight_limit
+        return limit - self._receipts.in_flight(queue) if limit < IN_FLIGHT_LIMIT else limit
 
     async def _note(self, call: Call, received: list[_Held], send: Send) -> None:
         if not received:
@@ -109,7 +129,7 @@ class StrictSqs:
         return self._visibility_seconds[queue]
 
     async def _on_handle(self, call: Call, send: Send) -> AwsAnswer:
-        verdict = self._verdict(call.operation, call.body["ReceiptHandle"])
+        verdict = self._verdict(call.operation, call.body)
         if verdict is None:
             return answered({})
         if isinstance(verdict, Refusal):
@@ -129,7 +149,7 @@ class StrictSqs:
         )
         failed, successful, forwarded = [], [], []
         for number, entry in enumerate(entries):
-            verdict = entry_refusal(entry) or self._verdict(operation, entry.get("ReceiptHandle"))
+            verdict = entry_refusal(entry) or self._verdict(operation, entry)
             if number in withheld:
                 failed.append(_UNAVAILABLE | {"Id": entry["Id"]})
             elif isinstance(verdict, Refusal):
@@ -155,14 +175,15 @@ class StrictSqs:
     ) -> None:
         done = {one["Id"] for one in successful}
         for entry in entries:
-            if entry["Id"] in done and self._verdict(operation, entry.get("ReceiptHandle")) is not None:
+            if entry["Id"] in done and self._verdict(operation, entry) is not None:
                 self._performed(operation, entry)
 
-    def _verdict(self, operation: str, handle: str | None) -> str | Refusal | None:
+    def _verdict(self, operation: str, arguments: dict[str, Any]) -> str | Refusal | None:
         """Return the handle to pass on, why the call is refused, or None if it succeeds without effect.
 
         A call that has no handle passes on an empty one.
         """
+        handle = arguments.get("ReceiptHandle")
         if handle is None:
             return ""
         standing = self._receipts.standing(handle)
@@ -170,7 +191,12 @@ class StrictSqs:
             is_idle = standing in {Standing.STALE, Standing.DELETED}
             return None if is_idle else self._receipts.upstream(handle)
         refusals = {Standing.STALE: _EXPIRED, Standing.DELETED: _GONE, Standing.LAPSED: _NOT_IN_FLIGHT}
-        return refusals.get(standing) or self._receipts.upstream(handle)
+        if refusal := refusals.get(standing):
+            return refusal
+        seconds = arguments["VisibilityTimeout"]
+        if seconds and self._receipts.held_seconds(handle) + seconds > VISIBILITY_LIMIT:
+            return _too_long(seconds)
+        return self._receipts.upstream(handle)
 
     def _performed(self, operation: str, arguments: dict[str, Any]) -> None:
         if operation == "DeleteMessage":
@@ -185,6 +211,14 @@ class _Held:
 
     message: dict[str, Any]
     is_copy: bool = False
+
+
+def _too_long(seconds: int) -> Refusal:
+    return Refusal(
+        code="InvalidParameterValue",
+        message=f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: Total VisibilityTimeout"
+        f" for the message is beyond the limit [{VISIBILITY_LIMIT} seconds].",
+    )
 
 
 def _failure(entry: dict[str, Any], refusal: Refusal) -> dict[str, Any]:

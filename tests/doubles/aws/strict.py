@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
 from tests.doubles.aws.calls import Refusal, read_call, refused
+from tests.doubles.aws.conditions import Conditions
 from tests.doubles.aws.counts import Counts
 from tests.doubles.aws.dynamodb import StrictDynamoDb
 from tests.doubles.aws.faults import FaultKind, Faults
@@ -39,6 +40,7 @@ _REFUSALS: Final[dict[FaultKind, dict[Service, Refusal]]] = {
         "s3": Refusal(code="InternalError", message="We encountered an internal error.", status=500),
     },
 }
+_NOT_ALLOWED: Final = Refusal(code="AccessDenied", message="Access Denied", status=403)
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
@@ -50,8 +52,9 @@ class StrictAws:
 
     def __init__(self, emulator_url: str, now: Callable[[], float] = time.monotonic) -> None:
         self.emulator_url = emulator_url
-        self.dynamodb = StrictDynamoDb(now)
-        self.sqs = StrictSqs(now)
+        self.conditions = Conditions()
+        self.dynamodb = StrictDynamoDb(now, self.conditions)
+        self.sqs = StrictSqs(now, self.conditions)
 
     def proxy(self, seed: int = 0) -> StrictProxy:
         """Return an endpoint with faults and counts of its own."""
@@ -72,6 +75,7 @@ class StrictProxy:
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self.counts = Counts()
+        self.conditions = aws.conditions
         self.faults = Faults(seed, on_release=aws.dynamodb.images.catch_up)
         self.url = ""
 
@@ -131,11 +135,19 @@ class StrictProxy:
         if call.service == "sqs":
             return await self._aws.sqs.perform(call, upstream.send, self.faults, befalling)
         if call.service == "s3":
-            return await upstream.send(call)
+            return self._seen_by_caller(call, await upstream.send(call))
         answer = await self._aws.dynamodb.perform(call, upstream.send, self.faults, befalling)
         if answer.status == 200:
             self.counts.answered(call, json.loads(answer.body))
         return answer
+
+    def _seen_by_caller(self, call: Call, answer: AwsAnswer) -> AwsAnswer:
+        """Return an answer of S3: it tells who may list that an object is missing, and others nothing."""
+        if self._aws.conditions.may_list_objects or answer.status != 404:
+            return answer
+        if call.operation == "HeadObject":
+            return AwsAnswer(status=403)
+        return refused(call, _NOT_ALLOWED) if b"NoSuchKey" in answer.body else answer
 
     async def _hold(self, reader: asyncio.StreamReader) -> None:
         """Say nothing until the client has left or the faults are released."""

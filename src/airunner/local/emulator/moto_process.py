@@ -18,6 +18,7 @@ SECRET_KEY: Final = "emulated-secret"  # noqa: S105  nothing checks it
 
 _PROGRAM: Final = "airunner.local.emulator.program"
 _CLOCK_PATH: Final = "/airunner/clock"
+_OUTAGE_PATH: Final = "/airunner/outage"
 
 
 class EmulatorProcess(LoopbackProcess):
@@ -42,7 +43,8 @@ class EmulatorProcess(LoopbackProcess):
         return sys.executable, "-m", _PROGRAM
 
     def reset(self) -> None:
-        """Forget all tables, queues and buckets, and set the clock of SQS right again."""
+        """Forget all tables, queues and buckets, set the clock of SQS right again, and end outages."""
+        self.set_away()
         self._post("/moto-api/reset", {})
         self.advance(-self._ahead_seconds)
 
@@ -50,6 +52,13 @@ class EmulatorProcess(LoopbackProcess):
         """Move the clock of SQS on: visibility timeouts, delays and retention pass without waiting."""
         self._ahead_seconds += seconds
         self._post(_CLOCK_PATH, {"ahead_seconds": self._ahead_seconds})
+
+    def set_away(self, *services: str, breaks_connections: bool = False) -> None:
+        """Let services be away from now on, and no others: "dynamodb", "sqs", "s3" ..., or "*" for all.
+
+        They answer 503, or break connections, and perform nothing. Parked long polls end at once.
+        """
+        self._post(_OUTAGE_PATH, {"services": services, "breaks_connections": breaks_connections})
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         connection = HTTPConnection(self.url.removeprefix("http://"), timeout=30)

@@ -26,21 +26,25 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.serving import make_server
 
-from airunner.local.emulator.repairs import MessageRetention, QueueClock, QuickTransactions
+from airunner.local.emulator.outages import Outages
+from airunner.local.emulator.repairs import MessageRetention, MessageVisibility, QueueClock, QuickTransactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 CLOCK_PATH: Final = "/airunner/clock"
+OUTAGE_PATH: Final = "/airunner/outage"
 
 _BODILESS: Final = frozenset({204, 304})
 
 
 class Application:
-    """moto, and one address of ours that sets its queue clock."""
+    """moto, and two addresses of ours: one sets its queue clock, the other says which services are away."""
 
     def __init__(self, clock: QueueClock) -> None:
         self._clock = clock
+        self._outages = Outages()
+        self._outages.install()
         self._moto = DomainDispatcherApplication(create_backend_app)
         # It looks into the file system for every service that it knows, with every request.
         vars(self._moto)["get_backend_for_host"] = functools.cache(self._moto.get_backend_for_host)
@@ -48,15 +52,26 @@ class Application:
         self._one_at_a_time = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        if environ.get("PATH_INFO") != CLOCK_PATH:
-            tables = environ.get("HTTP_X_AMZ_TARGET", "").startswith("DynamoDB")
-            with self._one_at_a_time if tables else nullcontext():
-                answer: Iterable[bytes] = self._moto(environ, start_response)
-            return answer
+        path = environ.get("PATH_INFO")
+        if path not in (CLOCK_PATH, OUTAGE_PATH):
+            return self._perform(environ, start_response)
         request = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
-        self._clock.set_ahead(float(request["ahead_seconds"]))
+        if path == CLOCK_PATH:
+            self._clock.set_ahead(float(request["ahead_seconds"]))
+        else:
+            breaks_connections = bool(request.get("breaks_connections"))
+            self._outages.set(request["services"], breaks_connections=breaks_connections)
         start_response("200 OK", [("Content-Length", "2")])
         return [b"{}"]
+
+    def _perform(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if self._outages.concern(environ):
+            return self._outages.answer(environ, start_response)
+        tables = environ.get("HTTP_X_AMZ_TARGET", "").startswith("DynamoDB")
+        with self._one_at_a_time if tables else nullcontext():
+            answer: Iterable[bytes] = self._moto(environ, start_response)
+        # What waited in there may have been overtaken by an outage.
+        return self._outages.answer(environ, start_response) if self._outages.concern(environ) else answer
 
 
 class QuietHandler(MotoRequestHandler):
@@ -118,6 +133,7 @@ def serve(
     clock.install()
     QuickTransactions().install()
     MessageRetention().install()
+    MessageVisibility().install()
     application = make_application(clock)
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=request_handler)
     threading.Thread(target=_end_with_input, daemon=True).start()

@@ -12,6 +12,7 @@ import moto.sqs.models
 from moto.core.utils import unix_time
 from moto.dynamodb.models import DynamoDBBackend
 from moto.dynamodb.models.table import Table
+from moto.sqs.exceptions import ReceiptHandleIsInvalid
 from moto.sqs.models import Queue, SQSBackend
 
 _CHANGED_IN_PLACE: Final = frozenset({"M", "L", "SS", "NS", "BS"})
@@ -92,6 +93,29 @@ class MessageRetention:
 
         type.__setattr__(SQSBackend, "receive_message", receive_message)
         type.__setattr__(Queue, "delete_message", delete_message)
+
+
+class MessageVisibility:
+    """Lets the visibility of messages be changed however long they waited in their queue.
+
+    moto counts the 12 hours that a receive may hold a message from its sending, and refuses a whole batch for
+    one message that is beyond them.
+    """
+
+    def install(self) -> None:
+        def change_message_visibility(
+            backend: Any, queue_name: str, receipt_handle: str, visibility_timeout: int
+        ) -> None:
+            queue = backend.get_queue(queue_name)
+            for message in list(queue._messages):  # noqa: SLF001  the public ones are those that are visible
+                if message.had_receipt_handle(receipt_handle):
+                    message.change_visibility(visibility_timeout)
+                    if message.visible:
+                        queue.pending_messages.discard(message)
+                    return
+            raise ReceiptHandleIsInvalid
+
+        type.__setattr__(SQSBackend, "change_message_visibility", change_message_visibility)
 
 
 def _expire(queue: Any) -> None:
