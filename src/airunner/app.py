@@ -66,6 +66,8 @@ def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server
     exporter = build_exporter(settings) if exports_metrics else None
     if exporter:
         services.add_loop(build_export_loop(exporter, clock))
+    if parts := services.store.parts:
+        telemetry.store_well_time.follow(lambda: parts.well_seconds)
     telemetry.streams_active.follow(lambda: services.watchers.streams)
     telemetry.dequeues_waiting.follow(lambda: services.dispatcher.waiting)
     telemetry.calls_waiting.follow(lambda: services.admission.waiting)

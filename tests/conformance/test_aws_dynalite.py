@@ -79,7 +79,13 @@ def open_api(emulator: EmulatorProcess, dynalite: DynaliteProcess, aws_env: str)
                 known = {name: value for name, value in table.items() if name in _KNOWN}
                 await tables.dynamodb("CreateTable", **known)
             await _until_active(tables, layout.jobs_table, layout.events_table)
-            store = AwsStore(TwoPlaces(options_of(emulator.url), tables), layout, clock, short_poll_seconds=0)
+            store = AwsStore(
+                TwoPlaces(options_of(emulator.url), tables),
+                layout,
+                clock,
+                short_poll_seconds=0,
+                watches_parts=False,
+            )
             async with in_process(store, clock, rules) as api:
                 yield api
 

@@ -88,7 +88,9 @@ def open_api(request: pytest.FixtureRequest, strict_aws: StrictAws, borrow_layou
             aws = Aws(options, policy=PATIENT)
             for fault in faults:
                 proxy.faults.add(fault)
-            async with in_process(AwsStore(aws, layout, clock, short_poll_seconds=0), clock, rules) as api:
+            async with in_process(
+                AwsStore(aws, layout, clock, short_poll_seconds=0, watches_parts=False), clock, rules
+            ) as api:
                 yield api
 
     return opened

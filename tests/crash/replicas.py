@@ -139,8 +139,16 @@ async def opened_world(aws: StrictAws, emulator: EmulatorProcess, env: str) -> A
         made = await make_resources(safe.url, env)
         # Upkeep looks at each queue and shard.
         layout = replace(made, queues={QUEUE: made.queues[QUEUE]}, listing_shards=1)
-        survivor = AwsStore(Aws(options_of(safe.url)), layout, clock, short_poll_seconds=0)
-        mortal = AwsStore(Aws(options_of(deadly.url), policy=QUICK), layout, clock, short_poll_seconds=0)
+        survivor = AwsStore(
+            Aws(options_of(safe.url)), layout, clock, short_poll_seconds=0, watches_parts=False
+        )
+        mortal = AwsStore(
+            Aws(options_of(deadly.url), policy=QUICK),
+            layout,
+            clock,
+            short_poll_seconds=0,
+            watches_parts=False,
+        )
         witness = Witness()
         async with make_services(survivor, clock) as lasting, make_services(mortal, clock) as passing:
             yield World(

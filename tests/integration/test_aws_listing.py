@@ -28,7 +28,9 @@ BOUNDS = ListingBounds(counted=10, numbered=20, looked_at=2)
 @pytest.fixture
 async def api(aws: StrictProxy, borrow_layout: BorrowLayout) -> AsyncIterator[Api]:
     clock, layout = ManualClock(), await borrow_layout()
-    store = AwsStore(Aws(options_of(aws.url)), layout, clock, short_poll_seconds=0, list_bounds=BOUNDS)
+    store = AwsStore(
+        Aws(options_of(aws.url)), layout, clock, short_poll_seconds=0, watches_parts=False, list_bounds=BOUNDS
+    )
     rules = ServiceRules(maintenance_interval_seconds=NEVER_SECONDS)
     async with make_services(store, clock, rules) as services:
         yield Api(jobs=services.jobs, events=services.events, clock=clock, services=services)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -312,20 +313,17 @@ async def test_given_credentials_are_the_only_ones_looked_for(monkeypatch: pytes
         assert (len(server.operations), metadata.operations) == (1, [])
 
 
-async def test_a_check_has_one_try_and_names_who_is_away() -> None:
+async def test_a_question_has_one_try() -> None:
     async with (
         scripted_aws(refusal("InternalServerError", 500)) as server,
-        Aws(options(server.url)) as aws,
+        Aws(options(server.url, bucket="payloads")) as aws,
     ):
-        assert await aws.check(tables={"jobs": NOBODY, "events": NO_EVENT}, queue_urls=["http://x/q"]) == [
-            "The table jobs does not answer.",
-            "The table events does not answer.",
-            "The queue http://x/q does not answer.",
-        ]
+        assert await aws.ask_table("events", NO_EVENT) == "does not answer"
+        assert await aws.ask_queue("http://x/q") == "does not answer"
+        assert await aws.ask_bucket("jobs/check") == "does not answer"
+        assert server.operations[:2] == ["getitem", "getqueueattributes"]
         assert len(server.operations) == 3
-        keys = {body["TableName"]: body["Key"] for body in server.bodies if "Key" in body}
-    kinds = {table: {name: set(value) for name, value in key.items()} for table, key in keys.items()}
-    assert kinds == {"jobs": {"job_id": {"S"}}, "events": {"job_id": {"S"}, "sequence": {"N"}}}
+        assert server.bodies[0] == {"TableName": "events", "Key": NO_EVENT}
 
 
 # What AWS answers
@@ -424,15 +422,36 @@ def read(address: str) -> bytes:
     return found
 
 
-async def test_a_check_says_nothing_when_all_is_well(aws: Aws, table: str) -> None:
+async def test_nothing_is_wrong_with_what_is_there(aws: Aws, table: str) -> None:
     queue = (await aws.sqs("CreateQueue", QueueName=f"q-{uuid.uuid4()}"))["QueueUrl"]
-    events = await create_table(aws, "job_id", "sequence")
-    assert await aws.check(tables={table: NOBODY, events: NO_EVENT}, queue_urls=[queue]) == []
+    assert (await aws.ask_table(table, NOBODY), await aws.ask_queue(queue)) == ("", "")
+    region = {"LocationConstraint": "eu-west-1"}
+    with suppress(Refused):
+        await aws.s3("CreateBucket", Bucket="airunner-test", CreateBucketConfiguration=region)
+    assert await aws.ask_bucket("jobs/check") == ""
 
 
-async def test_a_check_names_what_is_missing(aws: Aws, table: str) -> None:
-    missing = (await aws.sqs("CreateQueue", QueueName="here"))["QueueUrl"].replace("here", "gone")
-    assert await aws.check(tables={table: NOBODY, "nowhere": NO_EVENT}, queue_urls=[missing]) == [
-        "The table nowhere does not exist.",
-        f"The queue {missing} does not exist.",
-    ]
+async def test_what_is_missing_does_not_exist(emulator: EmulatorProcess) -> None:
+    async with Aws(options(emulator.url, bucket="nowhere")) as aws:
+        missing = (await aws.sqs("CreateQueue", QueueName="here"))["QueueUrl"].replace("here", "gone")
+        assert await aws.ask_table("nowhere", NOBODY) == "does not exist"
+        assert await aws.ask_queue(missing) == "does not exist"
+        assert await aws.ask_bucket("jobs/check") == "does not exist"
+
+
+async def test_every_answer_about_a_table_is_heard(aws: Aws, table: str) -> None:
+    heard: list[int] = []
+    aws.listen(table, lambda: heard.append(len(heard)))
+    other = await create_table(aws, "job_id")
+    item = {"TableName": table, "Item": ITEM}
+    await aws.dynamodb("PutItem", **item)
+    with pytest.raises(ConditionFailed):
+        await aws.dynamodb("PutItem", **item, ConditionExpression="attribute_not_exists(job_id)")
+    await aws.batch_get(table, [NOBODY])
+    await aws.dynamodb("TransactWriteItems", TransactItems=[{"Put": item}])
+    await aws.ask_table(table, NOBODY)
+    assert heard == [0, 1, 2, 3, 4]
+    with pytest.raises(Refused):
+        await aws.dynamodb("GetItem", TableName=table, Key={"nothing": {"S": "j1"}})
+    await aws.ask_table(other, NOBODY)
+    assert len(heard) == 5

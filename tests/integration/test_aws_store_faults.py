@@ -238,7 +238,9 @@ async def test_what_the_tables_leave_undone_is_done_after_pauses(
     pauses, clock = PausesNoted(), ManualClock()
     layout = await borrow_layout()
     connection = Aws(options_of(aws.url), clock=pauses, policy=EXACT)
-    async with make_services(AwsStore(connection, layout, clock, short_poll_seconds=0), clock) as services:
+    async with make_services(
+        AwsStore(connection, layout, clock, short_poll_seconds=0, watches_parts=False), clock
+    ) as services:
         api = Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
         await api.enqueue_many(5)
         aws.counts.reset()
@@ -270,7 +272,7 @@ async def test_a_pass_goes_round_all_shards_from_one_of_its_own(
 
     clock = ManualClock()
     layout = replace(await borrow_layout(), listing_shards=4)
-    store = AwsStore(Overheard(options_of(aws.url)), layout, clock, short_poll_seconds=0)
+    store = AwsStore(Overheard(options_of(aws.url)), layout, clock, short_poll_seconds=0, watches_parts=False)
     async with make_services(store, clock) as services:
         assert 0 <= store._reconciler._first_shard < 4
         store._reconciler._first_shard = 3

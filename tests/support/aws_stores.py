@@ -166,8 +166,12 @@ def make_store(
     *,
     drop_secrets: bool = False,
     policy: RetryPolicy | None = None,
+    watches_parts: bool = False,
 ) -> AwsStore:
-    """Return a store on the emulator; `policy` is how its calls are repeated, QUICK where AWS is away."""
+    """Return a store on the emulator; `policy` is how its calls are repeated, QUICK where AWS is away.
+
+    It is for a clock that jumps, unless it `watches_parts`: to such a store a jump is an outage.
+    """
     clients = (
         *(name for name in OF_A_STORE if layout.bucket or name != "s3"),
         *(["streams"] if layout.streams else []),
@@ -180,4 +184,5 @@ def make_store(
         short_poll_seconds=0,
         list_bounds=list_bounds,
         drop_secrets=drop_secrets,
+        watches_parts=watches_parts,
     )

@@ -81,6 +81,7 @@ def test_labels_are_few_and_known(instrument: Instrument) -> None:
         "health",
         "reason",
         "loop",
+        "part",
         *AWS_LABELS,
     }
 

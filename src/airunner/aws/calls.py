@@ -33,7 +33,7 @@ from airunner.domain.retry import RetryPolicy, retry
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
     from airunner.domain.clock import Clock
@@ -45,7 +45,6 @@ _log = get_logger("airunner.aws")
 T = TypeVar("T")
 _Method = Callable[..., Awaitable[dict[str, Any]]]
 
-_NOUNS: Final = {"GetItem": "The table", "GetQueueAttributes": "The queue"}
 _METERED: Final = frozenset({
     "BatchGetItem",
     "BatchWriteItem",
@@ -79,6 +78,7 @@ class Aws:
         self._stack = AsyncExitStack()
         self._clients: dict[str, Any] = {}
         self._methods: dict[tuple[str, str], _Method] = {}
+        self._listeners: dict[str, Callable[[], None]] = {}
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -144,27 +144,36 @@ class Aws:
         )
         return url
 
-    async def check(
-        self, *, tables: Mapping[str, Mapping[str, Any]], queue_urls: Sequence[str] = ()
-    ) -> list[str]:
-        """Ask each table for the item of a key, each queue for nothing; return a sentence for each failure.
+    def listen(self, table: str, heard: Callable[[], None]) -> None:
+        """Have `heard` called with every answer about a table, one that says no included."""
+        self._listeners[table] = heard
 
-        One try each, all at the same time: whoever wants to know will ask again.
+    async def ask_table(self, table: str, key: Mapping[str, Any]) -> str:
+        """Ask a table for the item of a key; return what is wrong with it, empty if nothing is.
+
+        One try, here and below: whoever wants to know will ask again.
         """
-        probes = [
-            *(
-                self._probe(table, "dynamodb", "GetItem", {"TableName": table, "Key": key})
-                for table, key in tables.items()
-            ),
-            *(self._probe(url, "sqs", "GetQueueAttributes", {"QueueUrl": url}) for url in queue_urls),
-        ]
-        return [sentence for sentence in await asyncio.gather(*probes) if sentence]
+        return await self._ask("dynamodb", "GetItem", {"TableName": table, "Key": key})
 
-    async def _probe(self, name: str, client: str, operation: str, arguments: Mapping[str, Any]) -> str:
+    async def ask_queue(self, url: str) -> str:
+        """Ask a queue for nothing; return what is wrong with it, empty if nothing is."""
+        return await self._ask("sqs", "GetQueueAttributes", {"QueueUrl": url})
+
+    async def ask_bucket(self, key: str) -> str:
+        """Ask the bucket for an object that is not there; return what is wrong with it, empty if nothing is.
+
+        That takes the right to list the bucket: without it, AWS does not say that an object is missing.
+        """
+        arguments = {"Bucket": self._options.bucket, "Key": key}
+        return await self._ask("s3", "GetObject", arguments, expected="NoSuchKey")
+
+    async def _ask(
+        self, client: str, operation: str, arguments: Mapping[str, Any], *, expected: str = ""
+    ) -> str:
         answer = await self._try(client, operation, arguments, self._options.call_seconds)
-        if not isinstance(answer, Failure):
+        if not isinstance(answer, Failure) or answer.code == expected:
             return ""
-        return f"{_NOUNS[operation]} {name} {answer.in_words}."
+        return answer.in_words
 
     async def _in_parts(
         self, operation: str, unprocessed: str, table: str, request: Any
@@ -236,12 +245,19 @@ class Aws:
             said = read_error(error)
         else:
             metrics.count_call(SERVICES[client], operation, "ok", time.perf_counter() - began)
+            self._note_answer(arguments)
             return reply
         outcome = said.kind.outcome if isinstance(said, Failure) else "ok"
         metrics.count_call(SERVICES[client], operation, outcome, time.perf_counter() - began)
         if isinstance(said, Failure):
             return said
+        self._note_answer(arguments)
         raise said
+
+    def _note_answer(self, arguments: Mapping[str, Any]) -> None:
+        for table in _tables_of(arguments) if self._listeners else ():
+            if heard := self._listeners.get(table):
+                heard()
 
     def _look_up(self, client: str, operation: str) -> _Method:
         if not self._clients:
@@ -261,6 +277,14 @@ class _TryFailed(Exception):
 
 def _may_pass(error: Exception) -> bool:
     return isinstance(error, _TryFailed) and error.failure.kind.may_pass
+
+
+def _tables_of(arguments: Mapping[str, Any]) -> Iterable[str]:
+    """Return the tables that a call is about: none, if it is not one of DynamoDB on items."""
+    if "TableName" in arguments:
+        return (arguments["TableName"],)
+    actions = (action for entry in arguments.get("TransactItems", ()) for action in entry.values())
+    return {*arguments.get("RequestItems", ()), *(action["TableName"] for action in actions)}
 
 
 def _entries(request: Any) -> int:

@@ -189,6 +189,7 @@ _FAULTS_IN_WORDS: Final = (
     ("NotFound", "does not exist"),
     ("NonExistentQueue", "does not exist"),
     ("QueueDoesNotExist", "does not exist"),
+    ("NoSuchBucket", "does not exist"),
     ("AccessDenied", "may not be used by us"),
     ("NoCredentials", "cannot be asked: there are no credentials"),
     ("UnrecognizedClient", "cannot be asked: the credentials are not valid"),

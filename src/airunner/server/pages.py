@@ -28,12 +28,14 @@ def health_routes(services: Services) -> list[BaseRoute]:
         return JSONResponse({"status": "ok"})
 
     async def readyz(_: Request) -> Response:
-        """The store answers, and we are not about to go."""
+        """The store answers, and we are not about to go. Its other parts are shown, and decide nothing."""
+        parts = {name: trouble or "ok" for name, trouble in services.troubles.items()}
+        shown = {"parts": parts} if parts else {}
         try:
             await services.check()
         except AirunnerError as error:
-            return JSONResponse({"status": "unavailable", "reason": error.text}, 503)
-        return JSONResponse({"status": "ok"})
+            return JSONResponse({"status": "unavailable", "reason": error.text, **shown}, 503)
+        return JSONResponse({"status": "ok", **shown})
 
     async def metrics(_: Request) -> Response:
         return await metrics_page()

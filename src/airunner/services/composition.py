@@ -14,7 +14,7 @@ from airunner.services.call_log import write_waiting
 from airunner.services.dispatcher import Dispatcher
 from airunner.services.events import EventService
 from airunner.services.jobs import JobRules, JobService
-from airunner.services.maintenance import Maintenance
+from airunner.services.maintenance import Maintenance, PartsWatch
 from airunner.services.notifier import Notifier
 from airunner.services.queue_names import QueueNames
 from airunner.services.replica_news import ChangeFeed, ReplicaNews
@@ -23,6 +23,8 @@ from airunner.services.worker_registry import WorkerRegistry
 from airunner.stores.records import Retention
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airunner.domain.clock import Clock
     from airunner.domain.token import TokenSigner
     from airunner.services.periodic import Periodic
@@ -95,6 +97,8 @@ class Services:
         )
         background = (self.maintenance, self.replica_news, self.change_feed)
         self._loops = [part.periodic() for part in background if part]
+        if store.parts:
+            self._loops += PartsWatch(store.parts, clock).loops()
         self._stopping = False
 
     async def __aenter__(self) -> Self:
@@ -117,6 +121,11 @@ class Services:
     def stuck_loops(self) -> list[str]:
         """The names of the background loops that make no progress."""
         return [loop.name for loop in self._loops if not loop.healthy]
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """What is wrong with each part of the store that may be away without harm to all else; see there."""
+        return self.store.parts.troubles if self.store.parts else {}
 
     def add_loop(self, loop: Periodic) -> None:
         """Let a loop run as long as the services do. Before they are opened."""

@@ -1,10 +1,11 @@
-"""Upkeep of the store."""
+"""Upkeep of the store, and the watch over what it stands on."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from airunner import telemetry
 from airunner.domain.errors import NotFound
 from airunner.services import metrics
 from airunner.services.notifier import holder_bell, job_bell
@@ -12,15 +13,18 @@ from airunner.services.periodic import Periodic
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from airunner.domain.clock import Clock
     from airunner.services.notifier import Notifier
     from airunner.services.worker_registry import WorkerRegistry
+    from airunner.stores.abilities import RemoteParts
     from airunner.stores.base import JobStore
     from airunner.stores.records import Retention
 
 _log = get_logger("airunner.maintenance")
+
+_PARTS_SECONDS: Final = 1.0
 
 
 class Maintenance:
@@ -85,3 +89,37 @@ class Maintenance:
         for job_id in job_ids:
             with suppress(NotFound):
                 metrics.expired(await self._store.get_life(job_id))
+
+
+class PartsWatch:
+    """Asks the parts of a store in time.
+
+    Each loop waits for its own answers only: one part that hangs must not keep another from being asked.
+    """
+
+    def __init__(self, parts: RemoteParts, clock: Clock) -> None:
+        self._parts = parts
+        self._clock = clock
+
+    def loops(self) -> list[Periodic]:
+        """Return the loop that asks the part which decides about jobs, and the one that asks all others."""
+        return [
+            self._periodic("store_wellness", self._parts.keep_well),
+            self._periodic("store_parts", self.ask_next),
+        ]
+
+    async def ask_next(self) -> None:
+        """Ask the next of the other parts, and show how all of them are."""
+        await self._parts.ask_next()
+        troubles = self._parts.troubles
+        telemetry.store_part_up.show({(name,): float(not trouble) for name, trouble in troubles.items()})
+
+    def _periodic(self, name: str, run_once: Callable[[], Awaitable[None]]) -> Periodic:
+        return Periodic(
+            name,
+            run_once,
+            clock=self._clock,
+            interval_seconds=_PARTS_SECONDS,
+            failure_event="parts.failed",
+            at_once=True,
+        )

@@ -28,6 +28,27 @@ class SharedState(Protocol):
         """Let every server know that somebody looks at these jobs; see `Lifecycle.watched_until`."""
 
 
+class RemoteParts(Protocol):
+    """What a store stands on elsewhere, each part of which may be away by itself. Nothing here raises for it.
+
+    One part decides about jobs: while it is away nobody who holds a job can say so, and nobody loses one.
+    """
+
+    @property
+    def well_seconds(self) -> float:
+        """For how long the part that decides has answered without a pause; 0 while it does not."""
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """What was wrong with each other part when it was last asked, by name; empty if nothing was."""
+
+    async def keep_well(self) -> None:
+        """Ask the part that decides, unless it has just answered. To be called every second."""
+
+    async def ask_next(self) -> None:
+        """Ask one of the other parts whether it is there, with each call the next of them."""
+
+
 class ChangeStream(Protocol):
     """Tells of changes sooner than the marks of jobs are asked for."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job
     from airunner.domain.requests import JobQuery
-    from airunner.stores.abilities import ChangeStream, DeadLetters, PayloadLinking, SharedState
+    from airunner.stores import abilities
     from airunner.stores.records import (
         AttemptKey,
         Completion,
@@ -59,20 +59,24 @@ class JobStore(KeyStore, Protocol):
         """Where this store differs from others."""
 
     @property
-    def payload_links(self) -> PayloadLinking | None:
+    def payload_links(self) -> abilities.PayloadLinking | None:
         """Addresses of large payloads, where these can be read without a server."""
 
     @property
-    def dead_letters(self) -> DeadLetters | None:
+    def dead_letters(self) -> abilities.DeadLetters | None:
         """The dead-letter queues, where jobs travel as messages."""
 
     @property
-    def shared(self) -> SharedState | None:
+    def shared(self) -> abilities.SharedState | None:
         """What other servers of the same store do, where there may be others."""
 
     @property
-    def changes(self) -> ChangeStream | None:
+    def changes(self) -> abilities.ChangeStream | None:
         """A stream of what other servers write, where one is configured."""
+
+    @property
+    def parts(self) -> abilities.RemoteParts | None:
+        """What the store stands on, where that is elsewhere and may be away."""
 
     async def open(self) -> None:
         """Make ready; running jobs get their whole visibility again: our downtime is not their fault."""

@@ -51,6 +51,7 @@ class MemoryStore:
     dead_letters = None
     shared = None
     changes = None
+    parts = None
 
     def __init__(
         self, clock: Clock, *, list_bounds: PageBounds | None = None, drop_secrets: bool = False

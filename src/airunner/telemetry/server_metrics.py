@@ -62,6 +62,15 @@ store_rows_unreadable = Counter(
     "airunner.store.rows_unreadable", "Looks at rows that this server cannot read", "kind"
 )
 
+store_part_up = Gauge(
+    "airunner.store.part_up",
+    "1 for a queue or bucket that answers, 0 for one that does not",
+    "part",
+)
+store_well_time = Gauge(
+    "airunner.store.well_time", "Time for which the table of the jobs has answered without a pause", unit="s"
+)
+
 aws_calls = Counter("airunner.aws.calls", "Calls of AWS, retries included", "service", "operation", "outcome")
 aws_call_time = Histogram(
     "airunner.aws.call_time", "Time that these calls took", SECONDS, "service", "operation", unit="s"
@@ -104,6 +113,8 @@ SERVER_METRICS: Final[tuple[Instrument, ...]] = (
     store_commits,
     store_commit_time,
     store_rows_unreadable,
+    store_part_up,
+    store_well_time,
     aws_calls,
     aws_call_time,
     aws_sends_failed,

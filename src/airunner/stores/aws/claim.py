@@ -26,6 +26,7 @@ from airunner.telemetry.logs import get_logger
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airunner.aws.wellness import Wellness
     from airunner.domain.clock import Clock
     from airunner.domain.job import Job
     from airunner.domain.lifecycle import Lifecycle
@@ -44,6 +45,8 @@ SKEW_MS: Final = 5_000
 # How long a job that nobody can do is left alone: at first, and when it has waited long.
 _FIRST_REST_SECONDS: Final = 1
 _LONGEST_REST_SECONDS: Final = 60
+# How long a message is put away at least whose job has not lapsed yet as this replica sees it.
+_LEAST_PATIENCE_MS: Final = 60_000
 
 
 class MessageAction(Enum):
@@ -53,18 +56,30 @@ class MessageAction(Enum):
     END = auto()
     """Nobody may claim the job any more, and nobody holds it: it ends here."""
     LATER = auto()
-    """The job is not due: the message comes back when it is."""
+    """The job is not due, or not given up yet: the message comes back."""
     DELETE = auto()
 
 
-def judge(life: Lifecycle, now: int) -> MessageAction:
-    """Return what a message means for a job with this life."""
+def lapses_at(life: Lifecycle, well_since: int) -> int:
+    """Return from when on the holder of a running job counts as lost.
+
+    `well_since` is when the table began to answer this replica without a pause: before that, a holder may
+    not have been able to say that it lives.
+    """
+    return max(life.visible_until, well_since + life.visibility_seconds * 1000) + SKEW_MS
+
+
+def judge(life: Lifecycle, now: int, well_since: int) -> MessageAction:
+    """Return what a message means for a job with this life; see `lapses_at`."""
     if life.state.terminal:
         return MessageAction.DELETE
     if life.state is JobState.RUNNING:
         if life.visible_until + SKEW_MS > now:
             # Somebody holds it. Should they be lost, the reconciler sends another message.
             return MessageAction.DELETE
+        if lapses_at(life, well_since) > now:
+            # Replicas that were not cut off with us may claim it before.
+            return MessageAction.LATER
         return MessageAction.CLAIM if life.claimable_from is not None else MessageAction.END
     if life.due_at <= now:
         return MessageAction.CLAIM
@@ -96,11 +111,14 @@ class ClaimedJobs:
 class Claimer:
     """Turns messages into claimed jobs; the row decides, and is asked consistently."""
 
-    def __init__(self, *, rows: Rows, payloads: Payloads, messages: Messages, clock: Clock) -> None:
+    def __init__(
+        self, *, rows: Rows, payloads: Payloads, messages: Messages, clock: Clock, wellness: Wellness
+    ) -> None:
         self._rows = rows
         self._payloads = payloads
         self._messages = messages
         self._clock = clock
+        self._wellness = wellness
 
     async def look(self, queue: str, received: Sequence[ReceivedWake]) -> tuple[bool, list[Candidate]]:
         """Return whether the queue is paused, and what could be claimed: nothing if it is.
@@ -161,10 +179,10 @@ class Claimer:
 
     async def _look_at(self, row: Row, message: ReceivedWake) -> Candidate | None:
         """See to a message whose job cannot be claimed; return what could be claimed."""
-        verdict = judge(row.life, self._clock.now())
+        verdict = self._judge(row.life)
         while verdict is MessageAction.END:
             _, row = await self._rows.write(row, lifecycle.expire(row.life, now=self._clock.now()))
-            verdict = judge(row.life, self._clock.now())
+            verdict = self._judge(row.life)
         if verdict is MessageAction.CLAIM:
             return Candidate(message, row, await self._payloads.handler_key_of(row))
         await self._put_aside(row, message, verdict)
@@ -176,7 +194,7 @@ class Claimer:
         params = await self._payloads.params_of(row)
         while True:
             now = self._clock.now()
-            verdict = judge(row.life, now)
+            verdict = self._judge(row.life)
             if verdict in (MessageAction.LATER, MessageAction.DELETE):
                 await self._put_aside(row, message, verdict)
                 return None
@@ -184,13 +202,28 @@ class Claimer:
             if written and verdict is MessageAction.CLAIM:
                 return replace(await self._payloads.job_of(row, params), receipt=message.receipt)
 
+    def _judge(self, life: Lifecycle) -> MessageAction:
+        now = self._clock.now()
+        return judge(life, now, self._wellness.well_since(now))
+
     async def _put_aside(self, row: Row, message: ReceivedWake, verdict: MessageAction) -> None:
-        """Let a message come back when its job is due, or never."""
+        """Let a message come back when its job may be claimed, or never."""
         if verdict is MessageAction.LATER:
-            wait_seconds = -(-(row.life.due_at - self._clock.now()) // 1000)
+            wait_seconds = -(-self._wait_ms(row.life) // 1000)
             await self._messages.show_again(row.queue, [message.receipt], max(0, wait_seconds))
         else:
             self._messages.delete_later(row.queue, [message.receipt])
+
+    def _wait_ms(self, life: Lifecycle) -> int:
+        """Return how long a message is put away: until its job is due, or by steps until it lapses here.
+
+        The steps are such that other replicas see the message meanwhile, and that it is not received often.
+        """
+        now = self._clock.now()
+        if life.state is not JobState.RUNNING:
+            return life.due_at - now
+        left_ms = lapses_at(life, self._wellness.well_since(now)) - now
+        return max(min(left_ms, _LEAST_PATIENCE_MS), left_ms // 4)
 
     async def _keep_from_reconciler(self, row: Row, now: int) -> None:
         """Say on a row, now and then, that its message is on its way: otherwise messages would pile up.

@@ -17,7 +17,7 @@ from airunner.domain import lifecycle
 from airunner.domain.errors import JobNotFound
 from airunner.domain.job import JobState
 from airunner.domain.limits import MAX_VISIBILITY_SECONDS
-from airunner.stores.aws.claim import SKEW_MS
+from airunner.stores.aws.claim import SKEW_MS, lapses_at
 from airunner.stores.aws.enqueue import SENT_CHECK_MS
 from airunner.stores.aws.items import number, text
 from airunner.stores.aws.layout import CHECKS_INDEX, sentinel_key
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Sequence
 
     from airunner.aws.calls import Aws
+    from airunner.aws.wellness import Wellness
     from airunner.domain.lifecycle import Lifecycle
     from airunner.stores.aws.event_log import EventLog
     from airunner.stores.aws.items import Row
@@ -58,6 +59,7 @@ class Reconciler:
         payloads: Payloads,
         log: EventLog,
         messages: Messages,
+        wellness: Wellness,
     ) -> None:
         self._aws = aws
         self._layout = layout
@@ -65,6 +67,7 @@ class Reconciler:
         self._payloads = payloads
         self._log = log
         self._messages = messages
+        self._wellness = wellness
         # Rows that cannot be read stay at the front of their shard: the next pass goes on behind them.
         self._stuck: dict[str, dict[str, Any]] = {}
         # Servers whose passes coincide mostly look at different shards, and find done what others did.
@@ -160,6 +163,9 @@ class Reconciler:
             return False
         if life.state is JobState.RUNNING and life.visible_until + SKEW_MS > now:
             await self._look_again(row, life.visible_until + CHECK_AFTER_MS)
+            return False
+        if life.state is JobState.RUNNING and lapses_at(life, self._wellness.well_since(now)) > now:
+            # Its time in the index stays: replicas that were not cut off with us may act on it before.
             return False
         if life.claimable_from is None:
             return await self._end(row, now)

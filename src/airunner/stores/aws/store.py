@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
+from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 from airunner import telemetry
 from airunner.aws.calls import ConditionFailed
+from airunner.aws.parts import AwsParts
+from airunner.aws.wellness import Wellness
 from airunner.domain import lifecycle
 from airunner.domain.answers import PayloadLinks
 from airunner.domain.background import BackgroundTasks
 from airunner.domain.clock import StepWatch, SystemClock
-from airunner.domain.errors import AirunnerError, DeadlineExceeded, Unavailable, error_text
+from airunner.domain.errors import AirunnerError, DeadlineExceeded, error_text
 from airunner.stores.aws.change_stream import EventStream
 from airunner.stores.aws.claim import SKEW_MS, Claimer
 from airunner.stores.aws.dead_letters import DeadLetterQueues
@@ -63,6 +67,7 @@ if TYPE_CHECKING:
 _log = get_logger("airunner.aws")
 
 _EVENTS_KEPT_MS = 30 * 24 * 3600 * 1000
+_LONG_MS = 24 * 3600 * 1000
 
 
 class AwsStore:
@@ -88,7 +93,13 @@ class AwsStore:
         short_poll_seconds: int = 1,
         list_bounds: ListingBounds | None = None,
         drop_secrets: bool = False,
+        watches_parts: bool = True,
     ) -> None:
+        """Stand on tables and queues.
+
+        `watches_parts` is false where a clock jumps, as in tests: then the table of the jobs is taken to
+        answer all the time, and nobody is asked.
+        """
         self._clock = clock
         self._steps = StepWatch(clock)
         self._layout = layout
@@ -114,7 +125,13 @@ class AwsStore:
             background_tasks=self._background_tasks,
             count_scheduled=self._listing.count_scheduled,
         )
-        claimer = Claimer(rows=rows, payloads=self._payloads, messages=self._messages, clock=clock)
+        wellness = Wellness(clock) if watches_parts else Wellness(clock, silence_ms=inf, well_ms=_LONG_MS)
+        aws.listen(layout.jobs_table, wellness.answered)
+        self._parts = self._find_parts(wellness)
+        self.parts = self._parts if watches_parts else None
+        claimer = Claimer(
+            rows=rows, payloads=self._payloads, messages=self._messages, clock=clock, wellness=wellness
+        )
         self._receiver = Receiver(
             messages=self._messages,
             claimer=claimer,
@@ -132,7 +149,13 @@ class AwsStore:
             short_poll_seconds=short_poll_seconds,
         )
         self._reconciler = Reconciler(
-            aws, layout, rows=rows, payloads=self._payloads, log=self._log, messages=self._messages
+            aws,
+            layout,
+            rows=rows,
+            payloads=self._payloads,
+            log=self._log,
+            messages=self._messages,
+            wellness=wellness,
         )
 
     @property
@@ -146,7 +169,7 @@ class AwsStore:
         return self
 
     async def open(self) -> None:
-        """Connect. Running jobs keep their visibility: other replicas were there for them."""
+        """Connect. Rows stay as they are: other replicas may have been there for running jobs."""
         await self._aws.__aenter__()
         try:
             await self._messages.open()
@@ -161,17 +184,8 @@ class AwsStore:
         await self._aws.__aexit__(None, None, None)
 
     async def check(self) -> None:
-        """Raise, naming what does not answer."""
-        nobody = {"job_id": text("check#")}
-        problems = await self._aws.check(
-            tables={
-                self._layout.jobs_table: nobody,
-                self._layout.events_table: {**nobody, "sequence": number(0)},
-            },
-            queue_urls=[self._messages.url(next(iter(self._layout.queues)))],
-        )
-        if problems:
-            raise Unavailable("; ".join(problems))
+        """Raise, naming the table that does not answer. Asked often, the tables are not asked each time."""
+        await self._parts.check_tables()
 
     async def enqueue_jobs(
         self, jobs: Sequence[NewJob], *, max_queued: int = 0
@@ -318,6 +332,20 @@ class AwsStore:
     async def revoke_key(self, key_id: str, now: int) -> bool:
         """Revoke a key; return whether it exists."""
         return await self._keys.revoke(key_id, now)
+
+    def _find_parts(self, wellness: Wellness) -> AwsParts:
+        nobody = {"job_id": text("check#")}
+        tables = {
+            self._layout.jobs_table: nobody,
+            self._layout.events_table: {**nobody, "sequence": number(0)},
+        }
+        others = {f"queue {queue}": partial(self._ask_queue, queue) for queue in self._layout.queues}
+        if self._layout.bucket:
+            others["bucket"] = partial(self._aws.ask_bucket, "jobs/check")
+        return AwsParts(self._aws, self._clock, wellness, tables=tables, others=others)
+
+    async def _ask_queue(self, queue: str) -> str:
+        return await self._aws.ask_queue(self._messages.url(queue))
 
 
 @asynccontextmanager

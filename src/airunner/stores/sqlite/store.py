@@ -74,6 +74,7 @@ class SqliteStore:
     dead_letters = None
     shared = None
     changes = None
+    parts = None
 
     def __init__(
         self,
