@@ -60,6 +60,7 @@ async def test_a_line_published_through_one_rings_on_the_other_without_a_poll(
     async with strict_aws.proxy() as way_a, strict_aws.proxy() as way_b:
         layout = await make_resources(way_a.url, aws_env, streams=True)
         async with _replica(way_a, layout) as a, _replica(way_b, layout) as b:
+            way_b.counts.reset()
             held = await a.new_claim()
             async with _watched(b, held.job.job_id) as seen:
                 await _follow(b)

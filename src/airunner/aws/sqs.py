@@ -165,9 +165,14 @@ async def find_queue(aws: Aws, name: str) -> str:
     try:
         return str((await aws.sqs("GetQueueUrl", QueueName=name))["QueueUrl"])
     except Refused as error:
-        if not any(code in error.code for code in _NO_QUEUE_CODES):
+        if not is_missing_queue(error):
             raise
         return ""
+
+
+def is_missing_queue(refused: Refused) -> bool:
+    """Return whether a call was refused since there is no such queue."""
+    return any(code in refused.code for code in _NO_QUEUE_CODES)
 
 
 async def read_redrive_policy(aws: Aws, url: str) -> RedrivePolicy | None:

@@ -241,10 +241,8 @@ class JobService:
     async def cancel_job(self, job_id: str) -> Job:
         """Cancel a job; a terminal one is returned unchanged."""
         job_id = limits.check_uuid(job_id, "job_id")
-        if current_caller.get().queues:
-            await self._find(job_id)  # a job never changes its queue
-        now = self._clock.now()
-        job = await self._store.cancel_job(job_id, now, by=current_caller.get().principal)
+        now, caller = self._clock.now(), current_caller.get()
+        job = await self._store.cancel_job(job_id, now, by=caller.principal, queues=caller.queues)
         if metrics.ended(job.life, now) or not job.state.terminal:
             log_cancelled(job)
         self._notifier.ring(holder_bell(job_id))

@@ -152,9 +152,11 @@ class MemoryStore:
         self._serve({job.queue})
         return life
 
-    async def cancel_job(self, job_id: str, now: int, *, by: str = "") -> Job:
+    async def cancel_job(self, job_id: str, now: int, *, by: str = "", queues: Collection[str] = ()) -> Job:
         """Cancel a job."""
         job = self._job(job_id)
+        if queues and job.queue not in queues:
+            raise JobNotFound
         return self._save(job, lifecycle.cancel(job.life, now=now, by=by))
 
     async def get_job(self, job_id: str) -> Job:

@@ -10,6 +10,9 @@ from airunner.telemetry.logs import logs_dropped
 queue_depth = Gauge("airunner.queue.depth", "Jobs in a queue, by state", "queue", "state")
 queue_oldest_age = Gauge("airunner.queue.oldest_age", "Age of the oldest scheduled job", "queue", unit="s")
 queue_paused = Gauge("airunner.queue.paused", "1 for a queue that is paused", "queue")
+queue_unconfigured = Gauge(
+    "airunner.queue.unconfigured", "1 for a queue that has open jobs and is configured no more", "queue"
+)
 queue_messages = Gauge(
     "airunner.queue.messages", "Approximate number of messages of a queue on SQS", "queue", "state"
 )
@@ -89,6 +92,7 @@ SERVER_METRICS: Final[tuple[Instrument, ...]] = (
     queue_depth,
     queue_oldest_age,
     queue_paused,
+    queue_unconfigured,
     queue_messages,
     queue_dead_letters,
     jobs_enqueued,

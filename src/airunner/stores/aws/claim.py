@@ -17,6 +17,7 @@ from airunner.stores.aws.enqueue import SENT_CHECK_MS
 from airunner.stores.aws.hold import BEYOND_ROW_SECONDS
 from airunner.stores.aws.items import number, number_at, text
 from airunner.stores.aws.layout import queue_key
+from airunner.stores.aws.payloads import PayloadGone, PayloadRefused
 from airunner.stores.aws.rows import CHECK_AFTER_MS
 from airunner.stores.aws.unreadable import UnreadableRow
 from airunner.stores.aws.wakeups import Wake
@@ -267,8 +268,9 @@ def _successful(outcomes: Sequence[T | BaseException | None]) -> list[T]:
         outcome for outcome in outcomes if outcome is not None and not isinstance(outcome, BaseException)
     ]
     failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-    # Nobody else is held up by a job that cannot be read, or whose parameters are gone.
-    failures = [failure for failure in failures if not isinstance(failure, UnreadableRow | JobNotFound)]
+    # Nobody else is held up by a job that cannot be read, or whose parameters are gone or refused to us.
+    of_one_job = (UnreadableRow, JobNotFound, PayloadGone, PayloadRefused)
+    failures = [failure for failure in failures if not isinstance(failure, of_one_job)]
     if failures and not found:
         raise failures[0]
     for failure in failures:

@@ -25,6 +25,7 @@ from airunner.stores.aws.items import (
     text_at,
     update_expression,
 )
+from airunner.stores.aws.known_queues import index_entry
 from airunner.stores.aws.layout import queue_key, sentinel_key
 from airunner.stores.aws.transactions import EnqueueTransactions, fill_transaction
 from airunner.stores.aws.wakeups import Wake
@@ -209,7 +210,7 @@ class Enqueuer:
         """Have the queue listed from now on; once for each queue and replica."""
         if queue in self._used_queues:
             return
-        arguments: dict[str, Any] = update_expression({"used": {"BOOL": True}})
+        arguments: dict[str, Any] = update_expression({"used": {"BOOL": True}, **index_entry(queue)})
         await self._aws.dynamodb(
             "UpdateItem",
             TableName=self._layout.jobs_table,

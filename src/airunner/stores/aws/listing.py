@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from airunner.aws.paging import Pages
 from airunner.domain.abridging import abridged
 from airunner.domain.answers import JobPage, QueueStats
-from airunner.domain.errors import InvalidArgument, JobNotFound
+from airunner.domain.errors import InvalidArgument
 from airunner.domain.job import JobState
 from airunner.stores.aws.items import number, number_at, text, text_at
 from airunner.stores.aws.layout import CHECKS_INDEX, LISTING_INDEX, queue_key
-from airunner.stores.aws.unreadable import UnreadableRow
 from airunner.stores.pages import PageBounds, cut_page, keys_wanted
 from airunner.telemetry.logs import get_logger
 
@@ -23,9 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from airunner.aws.calls import Aws
+    from airunner.domain.clock import Clock
     from airunner.domain.job import Job
     from airunner.domain.requests import JobQuery
-    from airunner.stores.aws.items import Item, Row
+    from airunner.stores.aws.items import Item
+    from airunner.stores.aws.known_queues import KnownQueues
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.payloads import Payloads
     from airunner.stores.aws.rows import Rows
@@ -36,6 +37,7 @@ _log = get_logger("airunner.aws")
 _PAGES_LOOKED_AT: Final = 10
 _LEAST_AT_ONCE: Final = 20
 _STATS_PAGES: Final = 5
+_WARN_EVERY_MS: Final = 60_000
 _CURSOR: Final = re.compile(r"k(\d{13}-[0-9a-f]{6}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
 
@@ -54,16 +56,21 @@ class Listing:
         self,
         aws: Aws,
         layout: Layout,
+        clock: Clock,
         *,
         rows: Rows,
         payloads: Payloads,
+        known_queues: KnownQueues,
         unreadable: UnreadableRows,
         bounds: ListingBounds | None = None,
     ) -> None:
         self._aws = aws
         self._layout = layout
+        self._clock = clock
         self._rows = rows
         self._payloads = payloads
+        self._known_queues = known_queues
+        self._warned_at: int | None = None
         self._unreadable = unreadable
         self._bounds = bounds or ListingBounds()
 
@@ -72,10 +79,10 @@ class Listing:
 
         One of a state that is rare among many jobs may be short or empty, and go on by its cursor.
         """
-        known = [queue for queue in self._layout.queues if not queues or queue in queues]
+        known = [queue for queue in self._known_queues.names if not queues or queue in queues]
         searched = [query.queue] if query.queue else known
         if len(searched) > 1:
-            _log.warning("aws.list_all", queues=len(searched))
+            self._warn_of_all(len(searched))
         before = _parse_cursor(query.cursor) if query.cursor else ""
         wanted = keys_wanted(query, self._bounds)
         keys, stopped_at = await self._keys(searched, query.state, before, wanted)
@@ -88,14 +95,29 @@ class Listing:
 
     async def queues(self, after: str, limit: int) -> list[QueueStats]:
         """Return queues that were used, by name: the first so many whose names come after another."""
-        names = sorted(queue for queue in self._layout.queues if queue > after)
+        names = sorted(queue for queue in self._known_queues.names if queue > after)
         items = await self._rows.read_many([queue_key(queue) for queue in names])
-        used = [queue for queue in names if queue_key(queue) in items][:limit]
-        return [await self._stats(queue, items[queue_key(queue)]) for queue in used]
+        found: list[QueueStats] = []
+        for queue in names:
+            if len(found) == limit:
+                break
+            if queue_key(queue) in items:
+                stats = await self._stats(queue, items[queue_key(queue)])
+                # One that is configured no more is of interest as long as it has jobs.
+                if self._known_queues.is_configured(queue) or stats.scheduled or stats.running:
+                    found.append(stats)
+        return found
 
     async def count_scheduled(self, queue: str) -> int:
         """Return how many jobs of a queue wait to be claimed."""
         return sum(state is JobState.SCHEDULED for _, state in await self._open_jobs(queue))
+
+    def _warn_of_all(self, queues: int) -> None:
+        """Say what a list of all queues costs; a console asks for it every few seconds."""
+        now = self._clock.now()
+        if self._warned_at is None or not 0 <= now - self._warned_at < _WARN_EVERY_MS:
+            self._warned_at = now
+            _log.warning("aws.list_all", queues=queues)
 
     async def _keys(
         self, queues: Sequence[str], state: JobState | None, before: str, limit: int
@@ -155,14 +177,7 @@ class Listing:
         items = await self._rows.read_many(names) if names else {}
         rows = self._rows.rows_of(items[name] for name in names if name in items)
         wanted = [row for row in rows if state in (None, row.life.state)]
-        return [job for job in await asyncio.gather(*map(self._job_of, wanted)) if job]
-
-    async def _job_of(self, row: Row) -> Job | None:
-        try:
-            return abridged(await self._payloads.job_of(row))
-        except (JobNotFound, UnreadableRow):
-            # It is being purged: its payloads go before its row. Or it cannot be read here.
-            return None
+        return [abridged(job) for job in await asyncio.gather(*map(self._payloads.readable_job_of, wanted))]
 
     async def _stats(self, queue: str, item: Item) -> QueueStats:
         jobs = await self._open_jobs(queue)

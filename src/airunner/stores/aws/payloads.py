@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from airunner import telemetry
 from airunner.aws.calls import Refused
 from airunner.codec.jobs import decode_params, decode_result, encode_params, encode_result
-from airunner.domain.errors import AirunnerError, InvalidArgument, JobNotFound
-from airunner.domain.job import Job
+from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArgument, error_text
+from airunner.domain.job import Job, JobParams
 from airunner.stores.aws.items import blob, blob_at, number, text, text_at
+from airunner.stores.aws.unreadable import UnreadableRow
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from airunner.aws.calls import Aws
-    from airunner.domain.job import JobParams, JobResult
+    from airunner.domain.job import JobResult
     from airunner.stores.aws.items import Item, Row, Value
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.unreadable import UnreadableRows
@@ -29,6 +33,18 @@ _IN_ROW_BYTES: Final = 4 * 1024
 # An item may have 400 KB, its names and keys included.
 _IN_ITEM_BYTES: Final = 350 * 1024
 _S3: Final = "s3:"
+# How long a job that is shown without what cannot be read waits for each of its payloads.
+_SHOWN_AFTER_SECONDS: Final = 3
+
+T = TypeVar("T")
+
+
+class PayloadGone(FailedPrecondition):
+    """The parameters or the result of this job are gone."""
+
+
+class PayloadRefused(Refused):
+    """AWS does not let this server read a payload."""
 
 
 class Payloads:
@@ -100,8 +116,12 @@ class Payloads:
             _log.warning("aws.secrets_kept", job_id=row.job_id, error=error.text)
 
     async def params_of(self, row: Row) -> JobParams:
-        """Return the parameters of a job, or raise UnreadableRow."""
-        encoded = await self._fetch(row.params_place) if row.params_place else None
+        """Return the parameters of a job, or raise UnreadableRow, PayloadGone or PayloadRefused."""
+        encoded = (
+            await self._fetch(row, row.params_place, "parameters of this job are")
+            if row.params_place
+            else None
+        )
         with self._unreadable.reading("job", row.job_id):
             return decode_params(blob_at(row.item, "job_params") if encoded is None else encoded)
 
@@ -114,26 +134,31 @@ class Payloads:
     async def job_of(self, row: Row, params: JobParams | None = None) -> Job:
         """Return the whole job of a row, whose parameters need not be read where they are known."""
         row = await self.with_result(row)
-        return Job(
-            job_id=row.job_id,
-            queue=row.queue,
-            params=params or await self.params_of(row),
-            execution=row.execution,
-            created_at=row.created_at,
-            request_id=row.request_id,
-            principal=row.principal,
-            life=row.life,
-            retried_from=row.retried_from,
+        return _job(row, params or await self.params_of(row))
+
+    async def readable_job_of(self, row: Row) -> Job:
+        """Return the job of a row, abridged where a payload cannot be read now, for whatever reason."""
+        whole, params = await asyncio.gather(
+            self._if_readable(row, self.with_result(row)), self._if_readable(row, self.params_of(row))
         )
+        job = _job(whole or row, params or JobParams())
+        return job if whole and params else replace(job, abridged=True)
 
     async def with_result(self, row: Row) -> Row:
-        """Return a row with its result, wherever that is."""
+        """Return a row with its result, wherever that is; raise as `params_of` does."""
         if not row.result_place or row.life.result:
             return row
-        encoded = await self._fetch(row.result_place)
+        encoded = await self._fetch(row, row.result_place, "result of this job is")
         with self._unreadable.reading("job", row.job_id):
             result = decode_result(encoded)
         return replace(row, life=replace(row.life, result=result))
+
+    async def with_result_if_any(self, row: Row) -> Row:
+        """Return a row with its result, without one that is gone: what else is done with the job goes on."""
+        try:
+            return await self.with_result(row)
+        except (PayloadGone, PayloadRefused, UnreadableRow):
+            return row
 
     async def remove(self, row: Row) -> None:
         """Delete what a row has elsewhere. May be repeated."""
@@ -182,17 +207,36 @@ class Payloads:
                 "DeleteItem", TableName=self._layout.jobs_table, Key={"job_id": text(key)}
             )
 
-    async def _fetch(self, key: str) -> bytes:
-        """Return a payload; one that is gone went with its job, whose row is the last to go."""
-        if key.startswith(_S3):
-            key = key.removeprefix(_S3)
-            try:
-                answer = await self._aws.s3("GetObject", Bucket=self._layout.bucket, Key=key)
-            except Refused as refused:
-                if refused.code == "NoSuchKey":
-                    raise JobNotFound from None
-                raise
+    async def _if_readable(self, row: Row, reading: Awaitable[T]) -> T | None:
+        """Return what is read in a short time; None, and a line in the log, if that fails."""
+        try:
+            async with asyncio.timeout(_SHOWN_AFTER_SECONDS):
+                return await reading
+        except (PayloadGone, PayloadRefused, UnreadableRow):
+            return None  # noted by whoever raised it
+        except (AirunnerError, TimeoutError) as error:
+            _log.warning("aws.payload_left_out", job_id=row.job_id, error=error_text(error))
+            return None
+
+    async def _fetch(self, row: Row, key: str, content: str) -> bytes:
+        """Return a payload; one that is missing is noted, and raises what callers are to know of it."""
+        try:
+            return await (self._fetch_object if key.startswith(_S3) else self._fetch_item)(key, content)
+        except (PayloadGone, PayloadRefused) as error:
+            self._unreadable.note("payload", row.job_id, error)
+            raise
+
+    async def _fetch_object(self, key: str, content: str) -> bytes:
+        key = key.removeprefix(_S3)
+        try:
+            answer = await self._aws.s3("GetObject", Bucket=self._layout.bucket, Key=key)
+        except Refused as refused:
+            error = _refusal(refused.code, content)
+        else:
             return bytes(answer["Body"])
+        raise error
+
+    async def _fetch_item(self, key: str, content: str) -> bytes:
         answer = await self._aws.dynamodb(
             "GetItem",
             TableName=self._layout.jobs_table,
@@ -200,8 +244,36 @@ class Payloads:
             ConsistentRead=True,
         )
         if "Item" not in answer:
-            raise JobNotFound
+            raise PayloadGone(f"the {content} gone from the table")
         return blob_at(answer["Item"], "payload")
+
+
+def _refusal(code: str, content: str) -> PayloadGone | PayloadRefused:
+    """Return what a refused GetObject means for its job.
+
+    Who may not list a bucket is told for a missing object that access is denied.
+    """
+    match code:
+        case "NoSuchKey":
+            return PayloadGone(f"the {content} gone from the bucket")
+        case "AccessDenied":
+            return PayloadGone(f"the {content} gone from the bucket, or the server may not read it")
+        case _:
+            return PayloadRefused(code)
+
+
+def _job(row: Row, params: JobParams) -> Job:
+    return Job(
+        job_id=row.job_id,
+        queue=row.queue,
+        params=params,
+        execution=row.execution,
+        created_at=row.created_at,
+        request_id=row.request_id,
+        principal=row.principal,
+        life=row.life,
+        retried_from=row.retried_from,
+    )
 
 
 def goes_beside(encoded: bytes) -> bool:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from airunner.domain.lifecycle import Lifecycle
     from airunner.stores.aws.event_log import EventLog
     from airunner.stores.aws.items import Row
+    from airunner.stores.aws.known_queues import KnownQueues
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.payloads import Payloads
     from airunner.stores.aws.rows import Rows
@@ -45,6 +46,9 @@ T = TypeVar("T")
 # How many jobs are looked at together, and how often that is done for a shard in one pass.
 _AT_ONCE: Final = 25
 _PAGES: Final = 40
+# Of a queue that is not configured: how long a job is left to servers that have the queue, and then alone.
+_UNCONFIGURED_WAIT_MS: Final = 5 * 60_000
+_UNCONFIGURED_REST_MS: Final = 3600_000
 
 
 class Reconciler:
@@ -60,6 +64,7 @@ class Reconciler:
         log: EventLog,
         messages: Messages,
         wellness: Wellness,
+        known_queues: KnownQueues,
     ) -> None:
         self._aws = aws
         self._layout = layout
@@ -68,6 +73,7 @@ class Reconciler:
         self._log = log
         self._messages = messages
         self._wellness = wellness
+        self._known_queues = known_queues
         # Rows that cannot be read stay at the front of their shard: the next pass goes on behind them.
         self._stuck: dict[str, dict[str, Any]] = {}
         # Servers whose passes coincide mostly look at different shards, and find done what others did.
@@ -76,7 +82,7 @@ class Reconciler:
     async def run(self, retention: Retention, now: int) -> Upkeep:
         """One pass: over the jobs that have not ended, then over those whose retention is over."""
         ended: list[str] = []
-        for queue in self._layout.queues:
+        for queue in self._known_queues.names:
             async for rows in self._due(f"open#{queue}", now):
                 over = await _together([self._look_at(row, now) for row in rows])
                 ended += [row.job_id for row, is_over in zip(rows, over, strict=True) if is_over]
@@ -93,7 +99,7 @@ class Reconciler:
         def recalled(life: Lifecycle) -> Lifecycle:
             return lifecycle.recall(life, now=now)
 
-        for queue in self._layout.queues:
+        for queue in self._known_queues.names:
             async for job_id in self._far_ahead(queue, now + MAX_VISIBILITY_SECONDS * 1000 + CHECK_AFTER_MS):
                 with suppress(JobNotFound):
                     await self._rows.revise(job_id, recalled)
@@ -177,6 +183,11 @@ class Reconciler:
 
     async def _wake(self, row: Row, now: int) -> None:
         """Send a message for a job that can be claimed; whoever moves its time first, sends."""
+        if not self._known_queues.is_configured(row.queue):
+            # Nobody here can send. A server that can comes first; then it rests, lest every pass looks at it.
+            if number_of_check(row) + _UNCONFIGURED_WAIT_MS <= now:
+                await self._look_again(row, now + _UNCONFIGURED_REST_MS)
+            return
         moved = await self._look_again(row, now + CHECK_AFTER_MS)
         if moved is None:
             return

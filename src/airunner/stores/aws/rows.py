@@ -56,10 +56,6 @@ class Rows:
         self._unreadable = unreadable
         self._remembered: OrderedDict[str, Row] = OrderedDict()
 
-    async def read(self, job_id: str) -> Row:
-        """Return a row as it is now, with its result, or raise JobNotFound."""
-        return await self._payloads.with_result(await self.read_bare(job_id))
-
     async def read_bare(self, job_id: str) -> Row:
         """Return a row as it is now, without a result that is elsewhere, or raise JobNotFound."""
         answer = await self._aws.dynamodb(
@@ -135,7 +131,8 @@ class Rows:
         row, was_read = self._remembered.get(job_id), False
         for _ in range(_RACES):
             if row is None:
-                row, was_read = await self.read(job_id), True
+                row = await self._payloads.with_result_if_any(await self.read_bare(job_id))
+                was_read = True
             try:
                 life = change(row.life)
             except AirunnerError:
@@ -201,12 +198,12 @@ class Rows:
         except ConditionFailed as refused:
             if not refused.item:
                 raise JobNotFound from None
-            row = await self._payloads.with_result(self.row_of(refused.item))
+            row = await self._payloads.with_result_if_any(self.row_of(refused.item))
             return row.nonce == nonce["S"], self._remember(row)
         row = self.row_of(answer["Attributes"])
         if result:
             return True, self._remember(replace(row, life=replace(row.life, result=result)))
-        return True, self._remember(await self._payloads.with_result(row))
+        return True, self._remember(await self._payloads.with_result_if_any(row))
 
     def _remember(self, row: Row) -> Row:
         """Keep the rows of running jobs at hand: their holders mostly come back to us."""

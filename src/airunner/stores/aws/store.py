@@ -16,7 +16,7 @@ from airunner.domain import lifecycle
 from airunner.domain.answers import PayloadLinks
 from airunner.domain.background import BackgroundTasks
 from airunner.domain.clock import StepWatch, SystemClock
-from airunner.domain.errors import AirunnerError, DeadlineExceeded, error_text
+from airunner.domain.errors import AirunnerError, DeadlineExceeded, JobNotFound, error_text
 from airunner.stores.aws.change_stream import EventStream
 from airunner.stores.aws.claim import SKEW_MS, Claimer
 from airunner.stores.aws.dead_letters import DeadLetterQueues
@@ -25,9 +25,10 @@ from airunner.stores.aws.event_log import EventLog
 from airunner.stores.aws.hold import Holding
 from airunner.stores.aws.items import number, text, text_at, update_expression
 from airunner.stores.aws.keys import Keys
+from airunner.stores.aws.known_queues import KnownQueues, index_entry
 from airunner.stores.aws.layout import queue_key
 from airunner.stores.aws.listing import Listing
-from airunner.stores.aws.payloads import Payloads
+from airunner.stores.aws.payloads import PayloadGone, Payloads
 from airunner.stores.aws.receive import Receiver
 from airunner.stores.aws.reconcile import Reconciler
 from airunner.stores.aws.rows import CHECK_AFTER_MS, Rows
@@ -110,8 +111,16 @@ class AwsStore:
         self._rows = rows = Rows(aws, layout, self._payloads, unreadable)
         self._log = EventLog(aws, layout, ttl_ms=events_kept_ms, unreadable=unreadable)
         self._messages = Messages(aws, layout, self._background_tasks)
+        self._known_queues = KnownQueues(aws, layout, rows, clock)
         self._listing = Listing(
-            aws, layout, rows=rows, payloads=self._payloads, unreadable=unreadable, bounds=list_bounds
+            aws,
+            layout,
+            clock,
+            rows=rows,
+            payloads=self._payloads,
+            known_queues=self._known_queues,
+            unreadable=unreadable,
+            bounds=list_bounds,
         )
         self.changes = EventStream(aws, layout, SystemClock()) if layout.streams else None
         self._keys = Keys(aws, layout, rows, unreadable)
@@ -156,6 +165,7 @@ class AwsStore:
             log=self._log,
             messages=self._messages,
             wellness=wellness,
+            known_queues=self._known_queues,
         )
 
     @property
@@ -173,6 +183,7 @@ class AwsStore:
         await self._aws.__aenter__()
         try:
             await self._messages.open()
+            await self._known_queues.look_if_due()
         except BaseException:
             await self._aws.__aexit__(None, None, None)
             raise
@@ -232,18 +243,25 @@ class AwsStore:
         """Give a job back."""
         return await self._holding.release(release, now)
 
-    async def cancel_job(self, job_id: str, now: int, *, by: str = "") -> Job:
-        """Cancel a job."""
+    async def cancel_job(self, job_id: str, now: int, *, by: str = "", queues: Collection[str] = ()) -> Job:
+        """Cancel a job, whether or not its parameters can be read."""
 
         def cancelled(life: Lifecycle) -> Lifecycle:
             return lifecycle.cancel(life, now=now, by=by)
 
-        return await self._payloads.job_of(await self._rows.revise(job_id, cancelled))
+        if queues and (await self._rows.read_bare(job_id)).queue not in queues:
+            raise JobNotFound
+        return await self._payloads.readable_job_of(await self._rows.revise(job_id, cancelled))
 
     async def get_job(self, job_id: str) -> Job:
-        """Return a job, or raise JobNotFound."""
+        """Return a job, or raise JobNotFound, PayloadGone or PayloadRefused."""
         async with _in_time():
-            return await self._payloads.job_of(await self._rows.read(job_id))
+            try:
+                return await self._payloads.job_of(await self._rows.read_bare(job_id))
+            except PayloadGone:
+                # A purge takes payloads first: then the row is gone as well by now.
+                await self._rows.read_bare(job_id)
+                raise
 
     async def get_life(self, job_id: str) -> Lifecycle:
         """Return the life of a job, without a result that is elsewhere."""
@@ -261,9 +279,9 @@ class AwsStore:
 
     async def list_jobs(self, query: JobQuery, *, queues: Collection[str] = ()) -> JobPage:
         """Return jobs, newest first."""
-        if query.queue:
-            self._messages.check_queue(query.queue)
         async with _in_time():
+            if query.queue:
+                await self._known_queues.check(query.queue)
             return await self._listing.jobs(query, queues)
 
     async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:
@@ -278,7 +296,7 @@ class AwsStore:
     async def set_paused(self, queue: str, *, paused: bool, by: str = "", now: int = 0) -> None:
         """Stop or allow claims from a queue, on every replica."""
         self._messages.check_queue(queue)
-        state: Item = {"paused": {"BOOL": paused}}
+        state: Item = {"paused": {"BOOL": paused}, **index_entry(queue)}
         names = {"paused_by": text(by), "paused_at": number(now)}
         # A condition that fails says that somebody paused it before.
         with suppress(ConditionFailed):
@@ -302,6 +320,7 @@ class AwsStore:
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """Reconcile and purge, a bounded pass."""
+        await self._known_queues.look_if_due()
         if self._steps.look_due():
             await self._reconciler.recall(now)
         return await self._reconciler.run(retention, now)

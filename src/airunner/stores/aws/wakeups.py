@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from airunner import telemetry
 from airunner.aws import sqs
+from airunner.aws.calls import Refused
 from airunner.aws.sqs import SqsEntry
-from airunner.domain.errors import AirunnerError, InvalidArgument
+from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArgument, Unavailable
 from airunner.domain.limits import MAX_VISIBILITY_SECONDS
 from airunner.telemetry.logs import get_logger
 
@@ -72,15 +73,24 @@ class Messages:
         """Find the queues that are configured by their names."""
         for queue in self._layout.queues:
             if queue not in self._urls:
-                answer = await self._aws.sqs("GetQueueUrl", QueueName=self._layout.queue_name(queue))
-                self._urls[queue] = answer["QueueUrl"]
+                name = self._layout.queue_name(queue)
+                if not (url := await sqs.find_queue(self._aws, name)):
+                    raise FailedPrecondition(
+                        f"queue {queue}: SQS has no queue {name}; 'airunner aws provision' makes it"
+                    )
+                self._urls[queue] = url
 
     def url(self, queue: str) -> str:
         """Return the address of a queue."""
         return self._urls[queue]
 
     async def send(self, queue: str, wakes: Sequence[Wake]) -> list[bool]:
-        """Send messages; return for each whether it was sent. A failure is no error: the row is there."""
+        """Send messages; return for each whether it was sent. A failure is no error: the row is there.
+
+        Nothing is sent to a queue that is not configured any more.
+        """
+        if queue not in self._urls:
+            return [False] * len(wakes)
         entries = [SqsEntry(body=_body(queue, wake), delay_seconds=wake.delay_seconds) for wake in wakes]
         outcomes = await sqs.send(self._aws, self._urls[queue], entries)
         errors = [outcome for outcome in outcomes if isinstance(outcome, AirunnerError)]
@@ -90,14 +100,19 @@ class Messages:
         return [isinstance(outcome, str) for outcome in outcomes]
 
     async def receive(self, queue: str, count: int, wait_seconds: int) -> list[ReceivedWake]:
-        """Return messages; they stay invisible for half a minute."""
-        received = await sqs.receive(
-            self._aws,
-            self._urls[queue],
-            count,
-            wait_seconds=wait_seconds,
-            visibility_seconds=_RECEIVED_SECONDS,
-        )
+        """Return messages; they stay invisible for half a minute. Unavailable while SQS has no such queue."""
+        try:
+            received = await sqs.receive(
+                self._aws,
+                self._urls[queue],
+                count,
+                wait_seconds=wait_seconds,
+                visibility_seconds=_RECEIVED_SECONDS,
+            )
+        except Refused as refused:
+            if not sqs.is_missing_queue(refused):
+                raise
+            raise Unavailable(f"queue {queue} does not exist in SQS; it has to be provisioned") from None
         return [ReceivedWake(job_id_of(message.body), message.receipt) for message in received]
 
     async def show_again(self, queue: str, receipts: Sequence[str], seconds: int = 0) -> None:
@@ -139,6 +154,8 @@ class Messages:
     ) -> None:
         if after:
             await asyncio.wait(after)
+        if queue not in self._urls:
+            return  # a holder from before it was taken out of the settings; its row alone counts
         seconds = min(seconds, MAX_VISIBILITY_SECONDS)
         outcomes = await sqs.change_visibility(self._aws, self._urls[queue], receipts, seconds)
         self._count_failures("ChangeMessageVisibilityBatch", queue, outcomes)
@@ -146,7 +163,10 @@ class Messages:
     async def _delete_waiting(self, queue: str) -> None:
         # What is deleted in the same turn of the loop goes along.
         await asyncio.sleep(0)
-        outcomes = await sqs.delete(self._aws, self._urls[queue], self._deletes.pop(queue, []))
+        receipts = self._deletes.pop(queue, [])
+        if queue not in self._urls:
+            return
+        outcomes = await sqs.delete(self._aws, self._urls[queue], receipts)
         self._count_failures("DeleteMessageBatch", queue, outcomes)
 
     def _count_failures(self, operation: str, queue: str, outcomes: Sequence[AirunnerError | None]) -> None:

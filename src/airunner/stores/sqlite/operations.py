@@ -20,7 +20,7 @@ from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from airunner.domain.event import EncodedEvent
     from airunner.domain.lifecycle import Lifecycle
@@ -91,8 +91,8 @@ def release(tx: Transaction, release: Release, now: int) -> Lifecycle:
     return _save(tx, row_id, life)
 
 
-def cancel(tx: Transaction, job_id: str, now: int, by: str) -> Job:
-    """Cancel a job."""
+def cancel(tx: Transaction, job_id: str, now: int, by: str, queues: Collection[str] = ()) -> Job:
+    """Cancel a job; where queues are given, one of these."""
     row = tx.connection.execute(
         f"SELECT {rows.JOB}, jobs.id FROM jobs WHERE job_id = ?",
         (rows.uuid_bytes(job_id),),
@@ -100,10 +100,12 @@ def cancel(tx: Transaction, job_id: str, now: int, by: str) -> Job:
     if row is None:
         raise JobNotFound
     before = rows.life_from_row(row)
-    life = lifecycle.cancel(before, now=now, by=by)
-    if life is not before:
-        _save(tx, row[-1], life)
-    return rows.job_from_row(row, life)
+    job = rows.job_from_row(row, lifecycle.cancel(before, now=now, by=by))
+    if queues and job.queue not in queues:
+        raise JobNotFound
+    if job.life is not before:
+        _save(tx, row[-1], job.life)
+    return job
 
 
 def pause(tx: Transaction, queue: str, by: str, now: int) -> None:

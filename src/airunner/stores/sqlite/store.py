@@ -201,10 +201,10 @@ class SqliteStore:
         """Give a job back."""
         return await self._end(lambda tx: operations.release(tx, release, now))
 
-    async def cancel_job(self, job_id: str, now: int, *, by: str = "") -> Job:
+    async def cancel_job(self, job_id: str, now: int, *, by: str = "", queues: Collection[str] = ()) -> Job:
         """Cancel a job."""
         self._refuse_when_full()
-        return await self._end(lambda tx: operations.cancel(tx, job_id, now, by))
+        return await self._end(lambda tx: operations.cancel(tx, job_id, now, by, queues))
 
     async def get_job(self, job_id: str) -> Job:
         """Return a job."""

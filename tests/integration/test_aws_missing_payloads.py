@@ -1,0 +1,150 @@
+"""Parameters and results that are gone, or refused to the server: one job's trouble, under the right code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+import structlog
+
+from airunner import telemetry
+from airunner.domain.errors import FailedPrecondition, InternalError, JobNotFound
+from airunner.domain.job import JobParams, JobState
+from airunner.domain.requests import JobQuery
+from airunner.services.caller import Caller, current_caller
+from airunner.services.composition import ServiceRules
+from airunner.stores.aws.layout import Layout
+from airunner.testing.clock import ManualClock
+from airunner.testing.conditions import until
+from airunner.testing.conformance.stores.backend import QUEUE, Api
+from airunner.testing.factories import NEVER_SECONDS, make_request, make_services, make_success
+from tests.doubles.aws.faults import FaultKind
+from tests.doubles.aws.strict import StrictProxy
+from tests.support.aws import client
+from tests.support.aws_stores import BorrowLayout, make_store
+from tests.support.scraping import Change
+
+pytest_plugins = ("tests.support.aws",)
+
+BESIDE, IN_BUCKET = 5_000, 400_000
+RULES = ServiceRules(maintenance_interval_seconds=NEVER_SECONDS)
+
+
+class Deployment:
+    """A platform on AWS, and somebody who deletes what is beside its rows."""
+
+    def __init__(self, api: Api, layout: Layout, url: str) -> None:
+        self.api = api
+        self.layout = layout
+        self._url = url
+
+    async def enqueue(self, size: int) -> str:
+        params = JobParams(command="make", args=("x" * size,))
+        return await self.api.enqueue(make_request(params=params))
+
+    async def lose_payloads(self) -> None:
+        async with client("s3", self._url) as s3:
+            listed = await s3.list_objects_v2(Bucket=self.layout.bucket)
+            for entry in listed.get("Contents", ()):
+                await s3.delete_object(Bucket=self.layout.bucket, Key=entry["Key"])
+        async with client("dynamodb", self._url) as dynamodb:
+            table = self.layout.jobs_table
+            for item in (await dynamodb.scan(TableName=table, ProjectionExpression="job_id"))["Items"]:
+                if item["job_id"]["S"].startswith(("params#", "result#")):
+                    await dynamodb.delete_item(TableName=table, Key=item)
+
+
+@pytest.fixture
+async def deployment(aws: StrictProxy, borrow_layout: BorrowLayout) -> AsyncIterator[Deployment]:
+    clock = ManualClock()
+    layout = await borrow_layout(bucket=True)
+    async with make_services(make_store(aws.url, layout, clock), clock, RULES) as services:
+        api = Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
+        yield Deployment(api, layout, aws.url)
+
+
+async def test_parameters_that_are_gone_are_the_trouble_of_their_job(deployment: Deployment) -> None:
+    lost = [await deployment.enqueue(size) for size in (BESIDE, IN_BUCKET)]
+    await deployment.lose_payloads()
+    jobs, texts = deployment.api.jobs, []
+    for job_id in lost:
+        with pytest.raises(FailedPrecondition) as refused:
+            await jobs.get_job(job_id)
+        texts.append(refused.value.text)
+    assert texts == [f"the parameters of this job are gone from the {where}" for where in ("table", "bucket")]
+    # Nobody gets a job without its parameters, and no try is used.
+    assert await deployment.api.dequeue(max_jobs=10) == []
+    good = await deployment.enqueue(10)
+    assert [held.job.job_id for held in await deployment.api.dequeue(max_jobs=10)] == [good]
+    unreadable = Change(telemetry.store_rows_unreadable)
+    for query in (JobQuery(queue=QUEUE), JobQuery()):
+        listed = [(job.job_id, job.abridged, job.attempt) for job in (await jobs.list_jobs(query)).jobs]
+        assert listed == [(good, False, 1), *((job_id, True, 0) for job_id in reversed(lost))]
+    assert unreadable("payload") == 4
+    for job_id, queues in zip(lost, (frozenset[str](), frozenset({QUEUE})), strict=True):
+        token = current_caller.set(Caller(queues=queues))
+        try:
+            job = await jobs.cancel_job(job_id)
+        finally:
+            current_caller.reset(token)
+        assert (job.state, job.abridged, job.params) == (JobState.CANCELLED, True, JobParams())
+
+
+async def test_a_result_that_is_gone_keeps_the_job_from_nothing_else(deployment: Deployment) -> None:
+    ended = []
+    for size in (BESIDE, IN_BUCKET):
+        held, result = await deployment.api.new_claim(), make_success(output_json='"' + "x" * size + '"')
+        await deployment.api.complete(held, result)
+        ended.append((held, result))
+    await deployment.lose_payloads()
+    for held, result in ended:
+        with pytest.raises(FailedPrecondition, match=r"^the result of this job is gone from the "):
+            await deployment.api.job(held)
+        assert (await deployment.api.jobs.cancel_job(held.job.job_id)).state is JobState.COMPLETED
+        with pytest.raises(FailedPrecondition):
+            await deployment.api.complete(held, result)
+    for job in (await deployment.api.jobs.list_jobs(JobQuery())).jobs:
+        assert (job.state, job.abridged, job.params) == (JobState.COMPLETED, True, held.job.params)
+    await deployment.api.advance(8 * 24 * 3600)
+    assert not (await deployment.api.jobs.list_jobs(JobQuery())).jobs
+
+
+async def test_a_purge_that_took_the_parameters_first_leaves_no_such_job(
+    deployment: Deployment, aws: StrictProxy
+) -> None:
+    job_id = await deployment.enqueue(IN_BUCKET)
+    await deployment.lose_payloads()
+    aws.counts.reset()
+    aws.faults.next("GetObject", FaultKind.DELAY)
+    asking = asyncio.create_task(deployment.api.jobs.get_job(job_id))
+    await until(lambda: aws.counts.calls["GetObject"] == 1, limit_seconds=20)
+    async with client("dynamodb", deployment._url) as dynamodb:
+        key = {"job_id": {"S": job_id}}
+        await dynamodb.delete_item(TableName=deployment.layout.jobs_table, Key=key)
+    aws.faults.release()
+    with pytest.raises(JobNotFound):
+        await asking
+
+
+async def test_a_bucket_that_is_away_or_refused_spoils_no_list_and_no_cancel(
+    aws: StrictProxy, deployment: Deployment
+) -> None:
+    job_id = await deployment.enqueue(IN_BUCKET)
+    aws.faults.next("GetObject", FaultKind.SERVER_ERROR, times=20)
+    (listed,) = (await deployment.api.jobs.list_jobs(JobQuery())).jobs
+    assert (listed.job_id, listed.abridged) == (job_id, True)
+    assert (await deployment.api.jobs.cancel_job(job_id)).state is JobState.CANCELLED
+    aws.faults.clear()
+    elsewhere = replace(deployment.layout, bucket="another-bucket")
+    clock = deployment.api.clock
+    async with make_services(make_store(aws.url, elsewhere, clock), clock, RULES) as services:
+        with structlog.testing.capture_logs() as logs:
+            await services.jobs.list_jobs(JobQuery())
+        named = [entry for entry in logs if entry["event"] == "store.row_unreadable"]
+        assert [(entry["kind"], entry["key"]) for entry in named] == [("payload", job_id)]
+        (listed,) = (await services.jobs.list_jobs(JobQuery())).jobs
+        assert (listed.job_id, listed.abridged) == (job_id, True)
+        with pytest.raises(InternalError):
+            await services.jobs.get_job(job_id)
