@@ -71,8 +71,7 @@ async def test_a_long_poll_that_breaks_begins_anew(url: str, services: Services)
     async with faulty_proxy(url) as proxy, AsyncClient(proxy.url, retry=IMPATIENT) as client:
         made = await client.enqueue(MAKE)
         waiting = asyncio.create_task(client.wait_for_end(made.job_id))
-        bell = f"job:{made.job_id}"
-        await until(lambda: bell in services.notifier._bells)
+        await until(lambda: made.job_id in services.notifier.jobs)
         before = proxy.connections
         proxy.reset_all()
         await until(lambda: proxy.connections > before)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -95,3 +97,42 @@ async def test_keys_are_read_in_hundreds_and_deleted_in_twenty_fives() -> None:
     assert await read_items(aws, "t", keys, ConsistentRead=True) == keys
     await delete_items(aws, "t", keys[:51])
     assert aws.sizes == [100, 100, 1, 25, 25, 1]
+
+
+class SlowBatches(Batches):
+    """Answers once as many reads are under way as can be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.together = asyncio.Barrier(8)
+
+    async def batch_get(
+        self, table: str, keys: Sequence[Mapping[str, Any]], **options: Any
+    ) -> list[dict[str, Any]]:
+        async with asyncio.timeout(10):
+            await self.together.wait()
+        return await super().batch_get(table, keys, **options)
+
+
+async def test_many_items_are_read_by_eight_calls_at_a_time() -> None:
+    keys = [{"id": {"S": str(number)}} for number in range(1_600)]
+    assert await read_items(SlowBatches(), "t", keys) == keys
+
+
+class FailingBatches(Batches):
+    """The second of its reads fails, before the others end."""
+
+    async def batch_get(
+        self, table: str, keys: Sequence[Mapping[str, Any]], **options: Any
+    ) -> list[dict[str, Any]]:
+        if keys[0]["id"]["S"] == "100":
+            raise Unavailable
+        await asyncio.sleep(0)
+        return await super().batch_get(table, keys, **options)
+
+
+async def test_when_a_read_fails_none_goes_on_behind_it() -> None:
+    batches, keys = FailingBatches(), [{"id": {"S": str(number)}} for number in range(300)]
+    with pytest.raises(Unavailable):
+        await read_items(batches, "t", keys)
+    assert batches.sizes == [100, 100]

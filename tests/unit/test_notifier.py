@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from airunner.domain.errors import ResourceExhausted
-from airunner.services.notifier import Notifier, holder_bell
+from airunner.services.notifier import Bell, Notifier, holder_bell
 from airunner.services.watchers import Watchers
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
@@ -74,6 +74,76 @@ async def test_all_bells_can_be_rung(notifier: Notifier) -> None:
     with notifier.listen("a") as one, notifier.listen("b") as other:
         notifier.ring_all()
         assert (one.rings, other.rings) == (1, 1)
+
+
+class Looks:
+    """What listeners look at: each look waits until it may end."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.may_end = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def look(self) -> int:
+        self.count += 1
+        number = self.count
+        await self.may_end.wait()
+        if self.error:
+            raise self.error
+        return number
+
+
+async def _look(bell: Bell, looks: Looks, key: str = "here", *, keep: bool = True) -> int:
+    return await bell.look_once(key, looks.look, keep=lambda _: keep)
+
+
+async def test_a_look_is_shared_until_the_next_ring(notifier: Notifier) -> None:
+    looks = Looks()
+    with notifier.listen("a") as bell, notifier.listen("a"):
+        sharing = [asyncio.create_task(_look(bell, looks)) for _ in range(5)]
+        elsewhere = asyncio.create_task(_look(bell, looks, "there"))
+        await until(lambda: looks.count == 2)
+        looks.may_end.set()
+        assert await asyncio.gather(*sharing) == [1] * 5
+        assert (await elsewhere, await _look(bell, looks)) == (2, 1)
+        bell.ring()
+        assert await _look(bell, looks) == 3
+
+
+async def test_a_look_that_began_before_a_ring_is_not_for_those_who_heard_it(notifier: Notifier) -> None:
+    looks = Looks()
+    with notifier.listen("a") as bell, notifier.listen("a"):
+        early = asyncio.create_task(_look(bell, looks))
+        await until(lambda: looks.count == 1)
+        bell.ring()
+        late = asyncio.create_task(_look(bell, looks))
+        await until(lambda: looks.count == 2)
+        looks.may_end.set()
+        assert (await early, await late, await _look(bell, looks)) == (1, 2, 2)
+
+
+async def test_one_who_leaves_a_shared_look_takes_nobody_along(notifier: Notifier) -> None:
+    looks = Looks()
+    with notifier.listen("a") as bell, notifier.listen("a"):
+        leaving = asyncio.create_task(_look(bell, looks))
+        staying = asyncio.create_task(_look(bell, looks))
+        await until(lambda: looks.count == 1)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        looks.may_end.set()
+        assert await staying == 1
+
+
+async def test_a_look_that_fails_or_is_too_large_is_not_kept(notifier: Notifier) -> None:
+    looks = Looks()
+    looks.may_end.set()
+    with notifier.listen("a") as bell, notifier.listen("a"):
+        assert [await _look(bell, looks, keep=False) for _ in range(2)] == [1, 2]
+        looks.error = ResourceExhausted("test")
+        with pytest.raises(ResourceExhausted):
+            await _look(bell, looks)
+        looks.error = None
+        assert await _look(bell, looks) == 4
 
 
 async def test_the_holder_is_told_when_the_first_watcher_comes_and_the_last_goes(notifier: Notifier) -> None:

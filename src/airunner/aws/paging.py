@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from airunner.domain.splitting import split_by_count
@@ -21,6 +22,7 @@ _POSITIONS: Final = {
     "Scan": ("LastEvaluatedKey", "ExclusiveStartKey"),
 }
 _READ_AT_ONCE: Final = 100
+_READS_AT_ONCE: Final = 8
 _DELETED_AT_ONCE: Final = 25
 
 
@@ -70,10 +72,17 @@ class Pages:
 async def read_items(
     aws: Aws, table: str, keys: Sequence[Mapping[str, Any]], **options: Any
 ) -> list[dict[str, Any]]:
-    """Return the items of any number of keys, those that exist, in any order."""
+    """Return the items of any number of keys, those that exist, in any order.
+
+    Up to eight calls are under way at once. After an error all of them have ended.
+    """
     found: list[dict[str, Any]] = []
-    for some in split_by_count(keys, _READ_AT_ONCE):
-        found += await aws.batch_get(table, some, **options)
+    for portions in split_by_count(split_by_count(keys, _READ_AT_ONCE), _READS_AT_ONCE):
+        calls = (aws.batch_get(table, some, **options) for some in portions)
+        for answer in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            found += answer
     return found
 
 

@@ -17,6 +17,7 @@ from airunner.services import metrics
 from airunner.services.call_log import log_replayed
 from airunner.services.caller import current_caller
 from airunner.services.notifier import job_bell
+from airunner.services.shared_pages import read_page
 from airunner.stores.records import AttemptKey, EventQuery, cut_to_first
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class EventService:
         life = await self._store.append_events(key, events, now)
         metrics.published(events)
         self._workers.beat(token.job_id, now)
-        self._notifier.ring(job_bell(token.job_id))
+        self._notifier.published(token.job_id, life)
         return Published(
             next_sequence=life.last_sequence + 1,
             cancel_requested=life.cancel_requested,
@@ -125,15 +126,15 @@ class EventService:
             self._watchers.watch(current_caller.get().principal, query.job_id),
             self._notifier.listen(job_bell(query.job_id)) as bell,
         ):
-            quiet, replayed = True, False
+            quiet, replayed, rung = True, False, False
             while not self._stopping:
                 noted = bell.rings
-                page = await self._store.read_events(query)
+                page = await read_page(self._store, query, bell if rung else None)
                 if query.from_timestamp and page.events:
                     # The place is found: what follows it is wanted, also after a clock that was set back.
                     page, query = cut_to_first(page), replace(query, from_timestamp=0)
                 for event in page.events:
-                    query = replace(query, after=event.position)
+                    query = replace(query, after=event.position, after_is_an_end=True)
                     if event.event_type in wanted:
                         quiet = False
                         yield event
@@ -148,7 +149,7 @@ class EventService:
                     # The reader of a job without events learns at once that it is connected.
                     quiet = False
                     yield None
-                while not await bell.wait(noted, self._clock.now() + self._poll_ms):
+                while not (rung := await bell.wait(noted, self._clock.now() + self._poll_ms)):
                     yield None
                     if self._looks_again:
                         break

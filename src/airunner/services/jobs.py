@@ -24,7 +24,7 @@ from airunner.services import metrics
 from airunner.services.api import all_queues, all_workers
 from airunner.services.call_log import log_cancelled, log_enqueued, log_paused, log_retried
 from airunner.services.caller import current_caller
-from airunner.services.notifier import holder_bell, job_bell
+from airunner.services.notifier import BellKind, end_bell, holder_bell
 from airunner.stores.records import AttemptKey, Completion, Demand, NewJob, Release
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job
+    from airunner.domain.lifecycle import Lifecycle
     from airunner.domain.requests import (
         CompleteRequest,
         DequeueRequest,
@@ -140,6 +141,7 @@ class JobService:
             now = self._clock.now()
             life = await self._store.extend_job(_key(token), seconds, now)
             self._workers.beat(token.job_id, now, life.visible_until)
+            self._notifier.saw(token.job_id, life, {BellKind.HOLDER})
             until = min(now + request.wait_seconds * 1000, life.visible_until) if may_wait else now
             while True:
                 watched = self._watchers.watched(token.job_id) or life.watched_until > self._clock.now()
@@ -201,7 +203,7 @@ class JobService:
         now = self._clock.now()
         life = await self._store.release_job(release, now)
         metrics.released(life, events, now)
-        self._over(token.job_id)
+        self._over(token.job_id, life)
         return life.state
 
     async def get_job(self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False) -> Job:
@@ -210,7 +212,7 @@ class JobService:
         limits.check_range(wait_seconds, "wait_seconds", 0, limits.MAX_GET_WAIT_SECONDS)
         until = self._clock.now() + wait_seconds * 1000
         waiting = self._admission.wait() if wait_seconds else nullcontext()
-        with waiting, self._notifier.listen(job_bell(job_id)) as bell:
+        with waiting, self._notifier.listen(end_bell(job_id)) as bell:
             noted = bell.rings
             job = await self._find(job_id)
             while not job.state.terminal and self._clock.now() < until:
@@ -218,7 +220,7 @@ class JobService:
                 await bell.wait(noted, until)
                 self._refuse_when_stopping()
                 noted = bell.rings
-                # A job that prints rings often: all of it is read when there is an answer.
+                # Another server may ring for less than the end: all of it is read when there is an answer.
                 ended = (await self._store.get_life(job_id)).state.terminal
                 if ended or self._clock.now() >= until:
                     job = await self._store.get_job(job_id)
@@ -245,8 +247,7 @@ class JobService:
         job = await self._store.cancel_job(job_id, now, by=caller.principal, queues=caller.queues)
         if metrics.ended(job.life, now) or not job.state.terminal:
             log_cancelled(job)
-        self._notifier.ring(holder_bell(job_id))
-        self._notifier.ring(job_bell(job_id))
+        self._notifier.changed(job_id, job.life)
         return job.masked()
 
     async def retry_job(self, job_id: str, request_id: str) -> Job:
@@ -368,7 +369,7 @@ class JobService:
         outcomes = await self._store.complete_jobs(completions, now)
         metrics.completed(
             [
-                metrics.Completed(outcome, entry.events, self._over(entry.key.job_id))
+                metrics.Completed(outcome, entry.events, self._over(entry.key.job_id, outcome))
                 for entry, outcome in zip(completions, outcomes, strict=True)
                 if not isinstance(outcome, AirunnerError)
             ],
@@ -428,11 +429,9 @@ class JobService:
         current_caller.get().check_queue(token.queue)
         return token
 
-    def _over(self, job_id: str) -> int:
+    def _over(self, job_id: str, life: Lifecycle) -> int:
         """Forget who holds a job and wake who waits for it; return when it was claimed, 0 if unknown."""
-        if self._notifier.heard:
-            self._notifier.ring(job_bell(job_id))
-            self._notifier.ring(holder_bell(job_id))
+        self._notifier.changed(job_id, life)
         return self._workers.left(job_id)
 
     def _refuse_when_stopping(self) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from airunner import telemetry
 from airunner.domain.errors import NotFound
 from airunner.services import metrics
-from airunner.services.notifier import holder_bell, job_bell
 from airunner.services.periodic import Periodic
 from airunner.telemetry.logs import get_logger
 
@@ -72,8 +71,7 @@ class Maintenance:
         upkeep = await self._store.maintain(self._retention, self._clock.now())
         for job_id in upkeep.ended_jobs:
             self._workers.left(job_id)
-            self._notifier.ring(job_bell(job_id))
-            self._notifier.ring(holder_bell(job_id))
+            self._notifier.ring_job(job_id)
         await self._count_ends(upkeep.ended_jobs)
         self._has_more = bool(upkeep.ended_jobs or upkeep.purged_jobs or upkeep.purged_events)
         if self._has_more:

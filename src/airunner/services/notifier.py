@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from airunner.domain.background import WakeUp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator, Mapping, Sequence
 
     from airunner.domain.clock import Clock
+    from airunner.domain.lifecycle import Lifecycle
+
+T = TypeVar("T")
+
+
+class BellKind(StrEnum):
+    """What a bell tells of; with the id of the job it is the bell's name."""
+
+    JOB = "job"
+    """What watchers of a job see: new events, its end."""
+    END = "end"
+    """The end of a job, and nothing before it."""
+    HOLDER = "holder"
+    """What the holder of a job must know: cancelled, watched, superseded."""
+
+
+OnLife: TypeAlias = "Callable[[str, Lifecycle, Collection[BellKind]], None]"
+"""Told of a life that a call has seen; who listens to these bells knows it already."""
 
 
 class Bell:
@@ -18,12 +38,14 @@ class Bell:
 
     def __init__(self, clock: Clock) -> None:
         self._wake_up = WakeUp(clock)
+        self._looks: dict[Hashable, asyncio.Task[Any]] = {}
         self.rings = 0
         self.listeners = 0
 
     def ring(self) -> None:
         """Wake everybody who waits."""
         self.rings += 1
+        self._looks = {}
         self._wake_up.notify()
 
     async def wait(self, noted: int, until: int) -> bool:
@@ -33,6 +55,36 @@ class Bell:
                 return False
         return True
 
+    async def look_once(
+        self, key: Hashable, look: Callable[[], Coroutine[Any, Any, T]], *, keep: Callable[[T], bool]
+    ) -> T:
+        """Return what a look finds, one for all who want the same between two rings.
+
+        It is for those whom a ring woke: the look was begun after that ring. What `keep` does not want, and
+        an error, are only for those who came while the look was under way.
+        """
+        if self.listeners == 1:
+            return await look()
+        task = cast("asyncio.Task[T] | None", self._looks.get(key))
+        if task is None:
+            task = self._begin_look(key, look, keep)
+        # Not awaited directly: one who is cancelled would take the others along.
+        await asyncio.wait((task,))
+        return task.result()
+
+    def _begin_look(
+        self, key: Hashable, look: Callable[[], Coroutine[Any, Any, T]], keep: Callable[[T], bool]
+    ) -> asyncio.Task[T]:
+        looks = self._looks
+
+        def ended(task: asyncio.Task[T]) -> None:
+            if task.cancelled() or task.exception() or not keep(task.result()):
+                looks.pop(key, None)
+
+        task = looks[key] = asyncio.create_task(look())
+        task.add_done_callback(ended)
+        return task
+
 
 class Notifier:
     """The bells of this process, by name; one exists while somebody listens."""
@@ -40,6 +92,11 @@ class Notifier:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._bells: dict[str, Bell] = {}
+        self._on_life: OnLife | None = None
+
+    def on_life(self, callback: OnLife) -> None:
+        """Let one be told of each life that calls see here while somebody listens; see `saw`."""
+        self._on_life = callback
 
     @contextmanager
     def listen(self, name: str) -> Iterator[Bell]:
@@ -59,9 +116,13 @@ class Notifier:
         return bool(self._bells)
 
     @property
-    def jobs(self) -> Sequence[str]:
-        """The jobs that somebody listens to."""
-        return list(dict.fromkeys(name.partition(":")[2] for name in self._bells))
+    def jobs(self) -> Mapping[str, Sequence[BellKind]]:
+        """The jobs that somebody listens to, and to which of their bells."""
+        jobs: dict[str, list[BellKind]] = {}
+        for name in self._bells:
+            kind, _, job_id = name.partition(":")
+            jobs.setdefault(job_id, []).append(_KINDS[kind])
+        return jobs
 
     def ring(self, name: str) -> None:
         """Ring a bell if anybody listens."""
@@ -69,10 +130,32 @@ class Notifier:
         if bell:
             bell.ring()
 
+    def ring_job(self, job_id: str) -> None:
+        """Ring all bells of a job."""
+        for kind in BellKind:
+            self.ring(f"{kind}:{job_id}")
+
     def ring_all(self) -> None:
         """Ring every bell, so that everybody looks again."""
         for bell in list(self._bells.values()):
             bell.ring()
+
+    def published(self, job_id: str, life: Lifecycle) -> None:
+        """Tell of events that are stored; whoever waits for something else of the job is left alone."""
+        if self._bells:
+            self.ring(job_bell(job_id))
+            self.saw(job_id, life, {BellKind.JOB})
+
+    def changed(self, job_id: str, life: Lifecycle) -> None:
+        """Tell of a cancellation or an end, or that nobody holds the job any more."""
+        if self._bells:
+            self.ring_job(job_id)
+            self.saw(job_id, life, _ALL)
+
+    def saw(self, job_id: str, life: Lifecycle, told: Collection[BellKind]) -> None:
+        """Take note of a life that a call has just seen; who listens to the bells `told` knows it already."""
+        if self._on_life:
+            self._on_life(job_id, life, told)
 
 
 def job_bell(job_id: str) -> str:
@@ -80,6 +163,15 @@ def job_bell(job_id: str) -> str:
     return f"job:{job_id}"
 
 
+def end_bell(job_id: str) -> str:
+    """The bell of the end of a job."""
+    return f"end:{job_id}"
+
+
 def holder_bell(job_id: str) -> str:
     """The bell of what the holder of a job must know: cancelled, watched."""
     return f"holder:{job_id}"
+
+
+_KINDS = {kind.value: kind for kind in BellKind}
+_ALL = frozenset(BellKind)

@@ -2,34 +2,59 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from airunner.services.notifier import holder_bell, job_bell
+from airunner.services.notifier import BellKind, job_bell
 from airunner.services.periodic import Periodic
+from airunner.stores.records import JobMark
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Collection, Hashable, Sequence
 
     from airunner.domain.clock import Clock
+    from airunner.domain.lifecycle import Lifecycle
     from airunner.services.notifier import Notifier
     from airunner.services.watchers import Watchers
     from airunner.stores.abilities import ChangeStream, SharedState
 
-_BUSY_SECONDS: Final = 0.5
-_IDLE_SECONDS: Final = 2.0
+TURN_SECONDS: Final = 0.5
+"""Between two turns of the loop; one in which no job is due costs nothing."""
+_WATCHED_MS: Final = 500
+_IDLE_MS: Final = 2_000
 _BUSY_FOR_MS: Final = 10_000
+_HELD_MS: Final = 4_000
 _RENEW_MS: Final = 10_000
-_WATCHED_MS: Final = 25_000
+_ATTENTION_MS: Final = 25_000
 
 _CHANGES_SECONDS: Final = 0.25
 _CHANGES_AFTER_FAILURE_SECONDS: Final = 30.0
 
 
+@dataclass(slots=True)
+class _Known:
+    """What was last seen of a job; instants are of the monotonic clock."""
+
+    looked_at: int
+    changed_at: int
+    is_watched: bool = False
+    seen: dict[BellKind, Hashable] = field(default_factory=dict)
+    """By bell, what those who listen to it know; one that is missing may have changed before we looked."""
+
+    def due_at(self) -> int:
+        if not self.is_watched:
+            return self.looked_at + _HELD_MS
+        busy = self.looked_at - self.changed_at < _BUSY_FOR_MS
+        return self.looked_at + (_WATCHED_MS if busy else _IDLE_MS)
+
+
 class ReplicaNews:
     """Looks at the jobs that somebody listens to here, once for all of them, and rings where one changed.
 
-    Nobody else has to look at a store without a reason: an idle stream costs its share of this. What this
-    server's own calls do rings by itself, at once.
+    A job whose events or end somebody waits for is looked at every half a second, every two where nothing
+    happened for a while; one that is only held, every four. Nobody else has to look at a store without a
+    reason: an idle stream costs its share of this. What this server's own calls do rings by itself, at once.
     """
 
     def __init__(self, shared: SharedState, *, clock: Clock, notifier: Notifier, watchers: Watchers) -> None:
@@ -37,35 +62,85 @@ class ReplicaNews:
         self._clock = clock
         self._notifier = notifier
         self._watchers = watchers
-        self._marks: dict[str, Hashable] = {}
+        self._known: dict[str, _Known] = {}
         self._renewed: dict[str, int] = {}
-        self._changed_at = 0
+        notifier.on_life(self._saw)
 
     def periodic(self) -> Periodic:
-        """Return the loop that looks: often while jobs change, seldom while they do not."""
+        """Return the loop that looks."""
         return Periodic(
             "replica_news",
             self.run_once,
             clock=self._clock,
-            interval_seconds=self._interval,
+            interval_seconds=TURN_SECONDS,
             failure_event="poll.failed",
         )
 
     async def run_once(self) -> None:
-        """Look once. A job that is new here counts as changed: it may have, before we looked."""
-        await self._renew_watched()
-        wanted = self._notifier.jobs
-        marks = await self._shared.read_marks(wanted) if wanted else {}
-        for job_id in wanted:
-            if job_id not in self._marks or self._marks[job_id] != marks.get(job_id):
-                self._changed_at = self._clock.now()
-                self._notifier.ring(job_bell(job_id))
-                self._notifier.ring(holder_bell(job_id))
-        self._marks = {job_id: marks.get(job_id) for job_id in wanted}
+        """Look at what is due, and say what is watched here; if one of the two fails, the other is done."""
+        outcomes = await asyncio.gather(self._look(), self._renew_watched(), return_exceptions=True)
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
 
-    def _interval(self) -> float:
-        busy = self._clock.now() - self._changed_at < _BUSY_FOR_MS
-        return _BUSY_SECONDS if busy else _IDLE_SECONDS
+    async def _look(self) -> None:
+        now = self._clock.monotonic()
+        jobs = self._notifier.jobs
+        self._known = {job_id: self._meet(job_id, kinds, now) for job_id, kinds in jobs.items()}
+        due = [job_id for job_id, known in self._known.items() if known.due_at() <= now]
+        if not due:
+            return
+        marks = await self._shared.read_marks(due)
+        for job_id in due:
+            self._compare(job_id, jobs[job_id], marks.get(job_id), now)
+
+    def _meet(self, job_id: str, kinds: Sequence[BellKind], now: int) -> _Known:
+        """Return what is known of a job. One that is watched from now on is looked at at once."""
+        known = self._known.get(job_id) or _Known(looked_at=now, changed_at=now)
+        is_watched = any(kind is not BellKind.HOLDER for kind in kinds)
+        if is_watched and not known.is_watched:
+            known.looked_at, known.changed_at = now - _WATCHED_MS, now
+        known.is_watched = is_watched
+        return known
+
+    def _compare(self, job_id: str, kinds: Sequence[BellKind], mark: JobMark | None, now: int) -> None:
+        """Ring the bells for which the job has changed."""
+        known = self._known.get(job_id)
+        if known is None:
+            return
+        known.looked_at = now
+        seen = self._views(mark)
+        for kind in kinds:
+            if kind not in known.seen or known.seen[kind] != seen[kind]:
+                self._notifier.ring(f"{kind}:{job_id}")
+                if kind is not BellKind.HOLDER:
+                    known.changed_at = now
+        known.seen = seen
+
+    def _saw(self, job_id: str, life: Lifecycle, told: Collection[BellKind]) -> None:
+        """Remember what a call of this server has seen, so that nobody is woken for it again.
+
+        Others than those who were told may learn of something by it.
+        """
+        now = self._clock.monotonic()
+        known = self._known.setdefault(job_id, _Known(looked_at=now, changed_at=now))
+        for kind, view in self._views(JobMark.of(life)).items():
+            if kind in told:
+                known.seen[kind] = view
+            elif kind in known.seen and known.seen[kind] != view:
+                known.seen[kind] = view
+                self._notifier.ring(f"{kind}:{job_id}")
+
+    def _views(self, mark: JobMark | None) -> dict[BellKind, Hashable]:
+        """Return, by bell, what those who listen to it see of a job; None for a job that is gone."""
+        if mark is None:
+            return dict.fromkeys(BellKind)
+        watched = mark.watched_until > self._clock.now()
+        return {
+            BellKind.JOB: (mark.state, mark.attempt, mark.last_sequence),
+            BellKind.END: mark.state,
+            BellKind.HOLDER: (mark.state, mark.attempt, mark.cancel_requested, watched),
+        }
 
     async def _renew_watched(self) -> None:
         """Let the other servers know what is watched here, for a while each time."""
@@ -73,7 +148,7 @@ class ReplicaNews:
         watched = self._watchers.jobs
         due = [job_id for job_id in watched if now - self._renewed.get(job_id, 0) >= _RENEW_MS]
         if due:
-            await self._shared.note_watched(due, now + _WATCHED_MS)
+            await self._shared.note_watched(due, now + _ATTENTION_MS)
         self._renewed = {job_id: self._renewed.get(job_id, now) for job_id in watched} | dict.fromkeys(
             due, now
         )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from airunner.domain.answers import DeadLetter, DeadLetterPage, MessageCounts, PayloadLinks, Redriven
     from airunner.domain.requests import Redrive
+    from airunner.stores.records import JobMark
 
 
 class PayloadLinking(Protocol):
@@ -21,8 +22,8 @@ class PayloadLinking(Protocol):
 class SharedState(Protocol):
     """What servers of one store tell each other through it; their news have to be asked for."""
 
-    async def read_marks(self, job_ids: Sequence[str]) -> Mapping[str, Hashable]:
-        """Return, of the jobs that exist, something that changes with what their holders or watchers see."""
+    async def read_marks(self, job_ids: Sequence[str]) -> Mapping[str, JobMark]:
+        """Return the marks of the jobs that exist, as they were a moment ago."""
 
     async def note_watched(self, job_ids: Sequence[str], until: int) -> None:
         """Let every server know that somebody looks at these jobs; see `Lifecycle.watched_until`."""

@@ -113,6 +113,8 @@ class EventQuery:
     after: Position
     from_timestamp: int = 0
     only_attempt: int = 0
+    # Whether `after` is where a stored event ends, so that the next one begins right behind it.
+    after_is_an_end: bool = False
     limit: int = 64
     # A stream that waits for its reader holds on to its page, and there may be many such streams.
     max_bytes: int = 128 * 1024
@@ -148,6 +150,29 @@ def fill_page(
 def cut_to_first(page: EventPage) -> EventPage:
     """Return a page of the first event alone, as one after which more may follow."""
     return replace(page, events=page.events[:1], full=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobMark:
+    """What of a job changes with what its watchers, its holder and those who wait for its end see."""
+
+    state: JobState
+    attempt: int
+    last_sequence: int
+    """Of the attempt: those before it have got all their events."""
+    cancel_requested: bool
+    watched_until: int
+
+    @classmethod
+    def of(cls, life: Lifecycle) -> JobMark:
+        """Return the mark of a life."""
+        return cls(
+            state=life.state,
+            attempt=life.attempt,
+            last_sequence=life.last_sequence,
+            cancel_requested=life.cancel_requested,
+            watched_until=life.watched_until,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,15 +107,17 @@ class EventLog:
                 continue
             after = query.after.sequence if attempt == query.after.attempt else 0
             if after < last:
-                async for event in self._of_attempt(row.job_id, attempt, after, last, query.limit, now):
+                async for event in self._of_attempt(query, attempt, after, last, now):
                     yield event
 
     async def _of_attempt(
-        self, job_id: str, attempt: int, after: int, last: int, limit: int, now: int
+        self, query: EventQuery, attempt: int, after: int, last: int, now: int
     ) -> AsyncIterator[EncodedEvent]:
-        start = await self._floor(job_id, attempt, after + 1) if after else 1
-        between = self._between(job_id, attempt, start, last)
-        async for page in Pages(self._aws.dynamodb, "Query", **between, Limit=limit):
+        start = after + 1
+        if after and not query.after_is_an_end:
+            start = await self._floor(query.job_id, attempt, start)
+        between = self._between(query.job_id, attempt, start, last)
+        async for page in Pages(self._aws.dynamodb, "Query", **between, Limit=query.limit):
             for item in page["Items"]:
                 event, expires_at = self._read(item)
                 if after < event.last_sequence <= last and expires_at > now:

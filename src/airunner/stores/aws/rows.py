@@ -26,9 +26,10 @@ from airunner.stores.aws.items import (
     update_expression,
 )
 from airunner.stores.aws.unreadable import key_of
+from airunner.stores.records import JobMark
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from airunner.aws.calls import Aws
     from airunner.domain.job import JobResult
@@ -91,7 +92,7 @@ class Rows:
         items = await read_items(self._aws, self._layout.jobs_table, wanted, **options)
         return {item["job_id"]["S"]: item for item in items}
 
-    async def marks(self, job_ids: Sequence[str], now: int) -> dict[str, Hashable]:
+    async def marks(self, job_ids: Sequence[str]) -> dict[str, JobMark]:
         """Return what others may have changed of jobs, as it was a moment ago."""
         items = await self.read_many(
             job_ids,
@@ -99,9 +100,7 @@ class Rows:
             ProjectionExpression="job_id, #state, attempt, sequences, cancel_requested, watched_until",
             ExpressionAttributeNames={"#state": "state"},
         )
-        marks = self._unreadable.readable(
-            "job", items.values(), lambda item: (key_of(item), _mark(item, now))
-        )
+        marks = self._unreadable.readable("job", items.values(), lambda item: (key_of(item), _mark(item)))
         return dict(marks)
 
     async def note_watched(self, job_id: str, until: int) -> None:
@@ -242,14 +241,14 @@ def _paused(item: Item) -> bool:
     return bool(item["paused"]["BOOL"])
 
 
-def _mark(item: Item, now: int) -> Hashable:
-    sequences = item.get("sequences", {"M": {}})["M"]
-    return (
-        item["state"]["N"],
-        number_at(item, "attempt"),
-        tuple(sorted((attempt, last["N"]) for attempt, last in sequences.items())),
-        bool(item.get("cancel_requested", {}).get("BOOL")),
-        number_at(item, "watched_until") > now,
+def _mark(item: Item) -> JobMark:
+    attempt = number_at(item, "attempt")
+    return JobMark(
+        state=JobState(number_at(item, "state")),
+        attempt=attempt,
+        last_sequence=number_at(item.get("sequences", {"M": {}})["M"], str(attempt)),
+        cancel_requested=bool(item.get("cancel_requested", {}).get("BOOL")),
+        watched_until=number_at(item, "watched_until"),
     )
 
 

@@ -39,7 +39,7 @@ from airunner.stores.pages import READ_SECONDS
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Hashable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
     from airunner.aws.calls import Aws
     from airunner.domain.answers import Enqueued, JobPage, QueueStats
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         Demand,
         EventPage,
         EventQuery,
+        JobMark,
         NewJob,
         Release,
         Retention,
@@ -325,10 +326,10 @@ class AwsStore:
             await self._reconciler.recall(now)
         return await self._reconciler.run(retention, now)
 
-    async def read_marks(self, job_ids: Sequence[str]) -> Mapping[str, Hashable]:
+    async def read_marks(self, job_ids: Sequence[str]) -> Mapping[str, JobMark]:
         """Return what changes with what holders and watchers see; a hundred jobs in a call."""
         async with _in_time():
-            return await self._rows.marks(job_ids, self._clock.now())
+            return await self._rows.marks(job_ids)
 
     async def note_watched(self, job_ids: Sequence[str], until: int) -> None:
         """Let every replica know that somebody looks at these jobs."""
