@@ -76,13 +76,16 @@ async def test_a_throttled_call_is_repeated_after_growing_pauses() -> None:
 
 
 async def test_throttling_for_ever_ends_after_the_last_try() -> None:
+    clock = PausesNoted()
     async with (
         scripted_aws(refusal("RequestThrottled")) as server,
-        Aws(options(server.url, attempts=3), clock=PausesNoted()) as aws,
+        Aws(options(server.url), clock=clock) as aws,
     ):
         with pytest.raises(ResourceExhausted):
             await aws.sqs("SendMessage", **QUEUE, MessageBody="{}")
-        assert server.operations == ["sendmessage"] * 3
+        assert server.operations == ["sendmessage"] * 8
+    longest = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+    assert all(0 <= pause <= most for pause, most in zip(clock.pauses, longest, strict=True))
 
 
 def done_in_part(field: str, left: Any, **more: Any) -> Reply:
@@ -166,6 +169,30 @@ async def test_what_always_fails_is_unavailable_after_the_last_try(fault: Reply 
     assert errors("dynamodb", "GetItem", "error") == 4
 
 
+async def test_in_an_outage_calls_are_not_repeated_for_long_and_are_again_after_it() -> None:
+    refused = Change(telemetry.aws_retries_refused)
+    away, no = refusal("InternalServerError", 500), refusal("ConditionalCheckFailedException")
+    async with scripted_aws(away) as server, Aws(options(server.url), clock=PausesNoted()) as aws:
+        for _ in range(40):
+            with pytest.raises(Unavailable):
+                await aws.dynamodb("GetItem", **GET)
+        assert (len(server.operations), refused("dynamodb")) == (40 + 100, 7)
+        # Another service has a budget of its own.
+        with pytest.raises(Unavailable):
+            await aws.sqs("SendMessage", **QUEUE, MessageBody="{}")
+        assert server.operations[140:] == ["sendmessage"] * 4
+        # An answer gives one back, one that says no as well; and what is answered in the end costs nothing.
+        server.steps[:] = [Reply(), no, Reply(), no, Reply(), *[away, Reply()] * 20, away]
+        for _ in range(5):
+            with suppress(ConditionFailed):
+                await aws.dynamodb("GetItem", **GET)
+        for _ in range(20):
+            await aws.dynamodb("GetItem", **GET)
+        with pytest.raises(Unavailable):
+            await aws.dynamodb("GetItem", **GET)
+        assert (len(server.operations), refused("dynamodb")) == (144 + 5 + 40 + 2, 8)
+
+
 async def test_nobody_listens() -> None:
     async with scripted_aws(Reply()) as server:
         url = server.url
@@ -179,7 +206,7 @@ async def test_a_reply_that_never_comes_ends_with_the_deadline(fault: str) -> No
     calls = Change(telemetry.aws_calls)
     async with (
         scripted_aws(fault) as server,
-        Aws(options(server.url, call_seconds=SOON_SECONDS, attempts=2), clock=PausesNoted()) as aws,
+        Aws(options(server.url, table_seconds=SOON_SECONDS, attempts=2), clock=PausesNoted()) as aws,
     ):
         async with asyncio.timeout(LIMIT_SECONDS):
             with pytest.raises(Unavailable):
@@ -277,13 +304,19 @@ async def test_a_silent_connection_is_kept_alive() -> None:
     async with scripted_aws(Reply()) as server, Aws(options(server.url)) as aws:
         await aws.dynamodb("GetItem", **GET)
         port = f":{int(server.url.rpartition(':')[2]):04X}"
-        await until(lambda: timers_towards(port) == ["02"])
+        await until(lambda: [kind for kind, _ in timers_towards(port)] == ["02"])
+        # Long before a NAT gateway forgets a silent connection, which is after 350 s.
+        assert all(seconds <= 30 for _, seconds in timers_towards(port))
 
 
-def timers_towards(port: str) -> list[str]:
-    """Return which timer the kernel runs for each open connection to the port; 02 is keep-alive."""
+def timers_towards(port: str) -> list[tuple[str, float]]:
+    """Return which timer the kernel runs for each open connection to the port, and for how long still.
+
+    02 is keep-alive; the kernel counts in hundredths of a second.
+    """
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return [row[5][:2] for row in rows if row[2].endswith(port) and row[3] == "01"]
+    timers = [row[5].split(":") for row in rows if row[2].endswith(port) and row[3] == "01"]
+    return [(kind, int(when, 16) / 100) for kind, when in timers]
 
 
 @pytest.mark.parametrize(

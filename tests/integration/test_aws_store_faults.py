@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from airunner.aws.calls import Aws
+from airunner.aws.calls import Aws, CancellationReason, Refused, TransactionCancelled
+from airunner.domain.answers import Enqueued
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition
 from airunner.domain.event import Position
 from airunner.domain.job import JobState
@@ -257,6 +258,31 @@ async def test_what_the_tables_leave_undone_is_done_after_pauses(
     async with client("dynamodb", aws.url) as dynamodb:
         left = await dynamodb.scan(TableName=layout.events_table)
     assert left["Items"] == []
+
+
+async def test_an_entry_that_no_transaction_takes_is_refused_and_the_others_are_added(
+    aws: StrictProxy, borrow_layout: BorrowLayout
+) -> None:
+    class Fussy(Aws):
+        async def dynamodb(self, operation: str, **arguments: Any) -> dict[str, Any]:
+            items = [action["Put"]["Item"] for action in arguments.get("TransactItems", ())]
+            if any(item.get("queue") == {"S": "other"} for item in items):
+                codes = [
+                    "ValidationError" if item.get("queue") == {"S": "other"} else "None" for item in items
+                ]
+                raise TransactionCancelled([CancellationReason(code) for code in codes])
+            return await super().dynamodb(operation, **arguments)
+
+    clock, layout = ManualClock(), await borrow_layout()
+    store = AwsStore(Fussy(options_of(aws.url)), layout, clock, short_poll_seconds=0, watches_parts=False)
+    async with make_services(store, clock) as services:
+        requests = [make_request(queue) for queue in (QUEUE, "other", QUEUE)]
+        first, refused, last = await services.jobs.enqueue_jobs(requests)
+        assert isinstance(first, Enqueued)
+        assert isinstance(last, Enqueued)
+        assert isinstance(refused, Refused)
+        assert refused.code == "ValidationError"
+        assert aws.counts.calls["TransactWriteItems"] == 1
 
 
 async def test_a_pass_goes_round_all_shards_from_one_of_its_own(

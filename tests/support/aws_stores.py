@@ -117,7 +117,14 @@ def more_names(test: pytest.FixtureRequest) -> Sequence[str]:
 
 
 def options_of(url: str) -> AwsOptions:
-    return AwsOptions(region=REGION, endpoint_url=url, access_key=ACCESS_KEY, secret_key=SECRET_KEY)
+    """Return options for the emulator; throttles have few tries, since tests wait for the pauses between."""
+    return AwsOptions(
+        region=REGION,
+        endpoint_url=url,
+        access_key=ACCESS_KEY,
+        secret_key=SECRET_KEY,
+        throttled_attempts=4,
+    )
 
 
 async def make_resources(

@@ -160,6 +160,13 @@ def test_a_cancelled_transaction_has_a_reason_for_each_action(codes: tuple[str, 
     assert found.reasons == [CancellationReason(code, HELD if code != "None" else None) for code in codes]
 
 
+def test_reasons_that_are_faults_never_pass() -> None:
+    passing = ("None", "ConditionalCheckFailed", "TransactionConflict", "ThrottlingError")
+    assert not any(CancellationReason(code).is_fault for code in passing)
+    faults = ("ValidationError", "AccessDenied", "ItemCollectionSizeLimitExceeded")
+    assert all(CancellationReason(code).is_fault for code in faults)
+
+
 @pytest.mark.parametrize(
     ("failure", "text"),
     [

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from airunner.app import build_signer
-from airunner.aws.connect import build_aws
+from airunner.aws import clients
+from airunner.aws.connect import build_aws, find_region
 from airunner.config import ConfigError, Loaded, StoreType, describe, load_settings
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import InvalidArgument
@@ -182,9 +184,33 @@ def test_a_server_on_aws_needs_a_signing_key_and_makes_no_folder(tmp_path: Path)
         build_signer(load(tmp_path, SPECIFIED, AIRUNNER_TOKEN_KEYS="k" * 64 + ",short").settings)
 
 
-def test_a_region_is_needed(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"store\.aws\.region: must be set, there or as AWS_REGION"):
+@pytest.fixture
+def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The SDK's own file of profiles, and nothing else that it goes by."""
+    for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "profiles"))
+    clients._session.cache_clear()
+    yield tmp_path / "profiles"
+    clients._session.cache_clear()
+
+
+def test_a_region_is_needed(tmp_path: Path, profiles: Path) -> None:
+    profiles.write_text("[default]\noutput = json\n")
+    with pytest.raises(ConfigError, match=r"store\.aws\.region: must be set, there, as AWS_REGION or in the"):
         build_aws(load(tmp_path, "store: {type: sqs}").settings, SystemClock())
+
+
+def test_the_region_of_a_profile_is_the_last_resort(
+    tmp_path: Path, profiles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiles.write_text("[default]\nregion = eu-west-1\n[profile work]\nregion = eu-north-1\n")
+    settings = load(tmp_path, "store: {type: sqs}").settings
+    assert find_region(settings) == "eu-west-1"
+    clients._session.cache_clear()
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    assert find_region(settings) == "eu-north-1"
+    assert find_region(load(tmp_path, SPECIFIED).settings) == "us-west-2"
 
 
 def test_the_layout_has_the_names_of_the_settings(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from airunner.aws.errors import (
     TransactionCancelled,
     read_error,
 )
+from airunner.aws.retry_budget import Repetitions, RetryBudget
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import Unavailable
 from airunner.domain.retry import RetryPolicy, retry
@@ -45,6 +46,8 @@ _log = get_logger("airunner.aws")
 T = TypeVar("T")
 _Method = Callable[..., Awaitable[dict[str, Any]]]
 
+# Pauses that grow up to 5 s, so that throttles of a few seconds pass.
+_POLICY: Final = RetryPolicy(first_seconds=0.05, max_seconds=5.0, jitter=1.0)
 _METERED: Final = frozenset({
     "BatchGetItem",
     "BatchWriteItem",
@@ -72,9 +75,10 @@ class Aws:
     ) -> None:
         self._options = options
         self._clock = clock or SystemClock()
-        self._policy = policy or RetryPolicy(
-            first_seconds=0.05, max_seconds=2.0, jitter=1.0, attempts=options.attempts
-        )
+        self._policy = policy or replace(_POLICY, attempts=options.attempts)
+        self._throttled_policy = policy or replace(_POLICY, attempts=options.throttled_attempts)
+        self._endless_policy = replace(self._policy, attempts=None)
+        self._budgets = {service: RetryBudget() for service in SERVICES.values()}
         self._stack = AsyncExitStack()
         self._clients: dict[str, Any] = {}
         self._methods: dict[tuple[str, str], _Method] = {}
@@ -100,7 +104,7 @@ class Aws:
         if operation == "TransactWriteItems":
             # One token for all tries, or a lost reply would make the second fail on what the first wrote.
             arguments.setdefault("ClientRequestToken", str(uuid.uuid4()))
-        reply = await self._call("dynamodb", operation, arguments, self._options.call_seconds)
+        reply = await self._call("dynamodb", operation, arguments)
         if consumed := reply.get("ConsumedCapacity"):
             metrics.count_capacity(operation, consumed)
         return reply
@@ -122,19 +126,19 @@ class Aws:
     async def sqs(self, operation: str, *, wait_seconds: float = 0, **arguments: Any) -> dict[str, Any]:
         """Call SQS. `wait_seconds` is how long a long poll may wait, and prolongs the deadline by as much."""
         client = "polls" if wait_seconds else "sqs"
-        return await self._call(client, operation, arguments, self._options.call_seconds + wait_seconds)
+        return await self._call(client, operation, arguments, wait_seconds)
 
     async def s3(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """Call S3. A `Body` in the reply is read to its end: bytes, not a stream."""
-        return await self._call("s3", operation, arguments, self._options.call_seconds)
+        return await self._call("s3", operation, arguments)
 
     async def streams(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """Call DynamoDB Streams, where the options name this client."""
-        return await self._call("streams", operation, arguments, self._options.call_seconds)
+        return await self._call("streams", operation, arguments)
 
     async def cloudwatch(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """Call CloudWatch, where the options name this client."""
-        return await self._call("cloudwatch", operation, arguments, self._options.call_seconds)
+        return await self._call("cloudwatch", operation, arguments)
 
     async def presign(self, key: str, seconds: int) -> str:
         """Return an address that anybody can read the bucket's object at, for so long."""
@@ -170,7 +174,7 @@ class Aws:
     async def _ask(
         self, client: str, operation: str, arguments: Mapping[str, Any], *, expected: str = ""
     ) -> str:
-        answer = await self._try(client, operation, arguments, self._options.call_seconds)
+        answer = await self._try(client, operation, arguments)
         if not isinstance(answer, Failure) or answer.code == expected:
             return ""
         return answer.in_words
@@ -193,20 +197,33 @@ class Aws:
         def may_go_on(error: Exception) -> bool:
             return isinstance(error, _TryFailed) and not self._policy.exhausted(fruitless)
 
-        policy = replace(self._policy, attempts=None)
-        await self._repeat("dynamodb", operation, next_part, policy, may_go_on)
+        await self._repeat("dynamodb", operation, next_part, self._endless_policy, may_go_on)
         return found
 
     async def _call(
-        self, client: str, operation: str, arguments: Mapping[str, Any], seconds: float
+        self, client: str, operation: str, arguments: Mapping[str, Any], wait_seconds: float = 0
     ) -> dict[str, Any]:
+        service = SERVICES[client]
+        tries = Repetitions(self._budgets[service], self._policy, self._throttled_policy)
+
         async def one_try() -> dict[str, Any]:
-            answer = await self._try(client, operation, arguments, seconds)
+            try:
+                answer = await self._try(client, operation, arguments, wait_seconds)
+            except (ConditionFailed, TransactionCancelled):
+                tries.answered()
+                raise
             if isinstance(answer, Failure):
                 raise _TryFailed(answer)
+            tries.answered()
             return answer
 
-        return await self._repeat(SERVICES[client], operation, one_try, self._policy, _may_pass)
+        def may_go_on(error: Exception) -> bool:
+            may_follow = isinstance(error, _TryFailed) and tries.may_follow(error.failure.kind)
+            if tries.is_refused:
+                metrics.count_refused_retry(service)
+            return may_follow
+
+        return await self._repeat(service, operation, one_try, self._endless_policy, may_go_on)
 
     async def _repeat(
         self,
@@ -232,12 +249,12 @@ class Aws:
         raise failure.verdict()
 
     async def _try(
-        self, client: str, operation: str, arguments: Mapping[str, Any], seconds: float
+        self, client: str, operation: str, arguments: Mapping[str, Any], wait_seconds: float = 0
     ) -> dict[str, Any] | Failure:
         method = self._methods.get((client, operation)) or self._look_up(client, operation)
         began = time.perf_counter()
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self._options.seconds_of(client) + wait_seconds):
                 reply = await method(**arguments)
                 if client == "s3" and "Body" in reply:
                     reply["Body"] = await reply["Body"].read()
@@ -273,10 +290,6 @@ class _TryFailed(Exception):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.code)
         self.failure = failure
-
-
-def _may_pass(error: Exception) -> bool:
-    return isinstance(error, _TryFailed) and error.failure.kind.may_pass
 
 
 def _tables_of(arguments: Mapping[str, Any]) -> Iterable[str]:

@@ -33,6 +33,8 @@ OF_A_QUEUE: Final = ("sqs", "polls")
 """The clients that a message queue needs."""
 
 _LONGEST_POLL_SECONDS: Final = 20
+# The first probe after so many seconds of silence, the next after so many more, and how many.
+_KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +50,21 @@ class AwsOptions:
     """Whose objects `presign` speaks of."""
     call_seconds: float = 10.0
     """How long one try may take, waiting for a free connection included."""
+    table_seconds: float = 3.0
+    """The same for DynamoDB, which answers in milliseconds where it answers at all."""
     attempts: int = 4
     """How many tries a call has."""
+    throttled_attempts: int = 8
+    """How many it has where AWS says that we ask too much: that lasts for seconds rather than moments."""
     max_connections: int = 50
     clients: tuple[str, ...] = OF_A_STORE
     """Those to open; others cannot be called."""
     validate: bool = False
     """Check arguments against the API's model before they are sent: AWS does it anyway, emulators may not."""
+
+    def seconds_of(self, client: str) -> float:
+        """Return how long one try of a client may take, the wait of a long poll aside."""
+        return min(self.call_seconds, self.table_seconds) if client == "dynamodb" else self.call_seconds
 
 
 async def open_clients(stack: AsyncExitStack, options: AwsOptions) -> dict[str, Any]:
@@ -70,6 +80,11 @@ async def open_clients(stack: AsyncExitStack, options: AwsOptions) -> dict[str, 
     except (BotoCoreError, ValueError) as error:
         # Nothing was called yet, so this names settings and no items; secrets are never in it.
         raise FailedPrecondition(f"AWS cannot be used with these settings: {error}") from error
+
+
+def configured_region() -> str:
+    """Return the region that the SDK would use: that of its variables or of its profile; empty if none."""
+    return str(_session().get_config_variable("region") or "")
 
 
 @functools.cache
@@ -96,8 +111,8 @@ def _config(options: AwsOptions, client: str) -> AioConfig:
     if of_s3 and options.endpoint_url:
         of_s3["s3"] = {"addressing_style": "path"}  # a bucket's own host name is nothing an emulator has
     return AioConfig(
-        connect_timeout=options.call_seconds,
-        read_timeout=options.call_seconds + (_LONGEST_POLL_SECONDS if client == "polls" else 0),
+        connect_timeout=options.seconds_of(client),
+        read_timeout=options.seconds_of(client) + (_LONGEST_POLL_SECONDS if client == "polls" else 0),
         # Of all tries together: the older "max_attempts" counts those after the first.
         retries={"total_max_attempts": 1, "mode": "standard"},
         max_pool_connections=options.max_connections,
@@ -108,8 +123,15 @@ def _config(options: AwsOptions, client: str) -> AioConfig:
 
 
 def _kept_alive(address: Any) -> socket.socket:
-    """Make a socket that notices a peer which is gone: aiobotocore passes `tcp_keepalive` on to nobody."""
+    """Make a socket that notices a peer which is gone: aiobotocore passes `tcp_keepalive` on to nobody.
+
+    The kernel's own times are hours, and a NAT gateway forgets a silent connection after minutes.
+    """
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE.items():
+        # Not every system has each of them.
+        if (option := getattr(socket, name, None)) is not None:
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
     return made

@@ -23,12 +23,20 @@ def build_aws(settings: Settings, clock: Clock, *, clients: Sequence[str] = ()) 
     except ModuleNotFoundError as error:
         raise FailedPrecondition("AWS needs more of airunner: pip install 'airunner-jobs[aws]'") from error
     store = settings.store
-    if not store.aws.region:
-        raise ConfigError(["store.aws.region: must be set, there or as AWS_REGION"])
     options = AwsOptions(
-        region=store.aws.region,
+        region=find_region(settings),
         endpoint_url=store.aws.endpoint_url or "",
         bucket=store.s3.bucket,
         clients=tuple(clients) or (*OF_A_STORE, *(["streams"] if store.dynamodb.streams else [])),
     )
     return Aws(options, clock=clock)
+
+
+def find_region(settings: Settings) -> str:
+    """Return the region of the settings, else the one that the SDK finds in its profile; needs the SDK."""
+    from airunner.aws.clients import configured_region
+
+    region = settings.store.aws.region or configured_region()
+    if not region:
+        raise ConfigError(["store.aws.region: must be set, there, as AWS_REGION or in the profile of AWS"])
+    return region

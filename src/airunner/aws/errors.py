@@ -30,6 +30,11 @@ class CancellationReason:
     code: str
     item: dict[str, Any] | None = None
 
+    @property
+    def is_fault(self) -> bool:
+        """Whether the action was wrong by itself: neither will it ever happen, nor what comes with it."""
+        return self.code not in {"None", "ConditionalCheckFailed", *_PASSING_REASONS}
+
 
 class ConditionFailed(Exception):
     """A condition did not hold. `item` is what stood there, None when nothing did or it was not asked for."""

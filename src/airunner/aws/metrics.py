@@ -22,6 +22,11 @@ def count_retry(service: str) -> None:
     telemetry.aws_retries.add(1, service)
 
 
+def count_refused_retry(service: str) -> None:
+    """Count a call that was given up before its last try, since too many others had failed."""
+    telemetry.aws_retries_refused.add(1, service)
+
+
 def count_capacity(operation: str, consumed: dict[str, Any] | list[dict[str, Any]]) -> None:
     """Count what a reply says it took; a call that touches several tables has an entry for each."""
     kind = "read" if operation in _READS else "write"

@@ -79,6 +79,9 @@ aws_call_time = Histogram(
     "airunner.aws.call_time", "Time that these calls took", SECONDS, "service", "operation", unit="s"
 )
 aws_retries = Counter("airunner.aws.retries", "Calls of AWS that failed and were retried", "service")
+aws_retries_refused = Counter(
+    "airunner.aws.retries_refused", "Calls of AWS not retried since too many others failed", "service"
+)
 aws_throttles = Counter("airunner.aws.throttles", "Calls that AWS throttled", "service")
 aws_consumed_capacity = Counter(
     "airunner.aws.consumed_capacity", "Capacity units consumed in DynamoDB", "table", "kind"
@@ -124,6 +127,7 @@ SERVER_METRICS: Final[tuple[Instrument, ...]] = (
     aws_sends_failed,
     aws_follow_ups_failed,
     aws_retries,
+    aws_retries_refused,
     aws_throttles,
     aws_consumed_capacity,
     logs_dropped,

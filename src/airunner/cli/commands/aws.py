@@ -89,11 +89,13 @@ def _write_variables(path: Path, settings: Settings, made: Sequence[Resource]) -
 
 def _variables(settings: Settings, made: Sequence[Resource]) -> dict[str, str]:
     """The settings that name what was made; those of the same name in a file are replaced."""
+    from airunner.aws.connect import find_region
+
     store = settings.store
     queues = ",".join(f"{resource.queue}={resource.url}" for resource in made if resource.kind == "queue")
     values = {
         "AIRUNNER_STORE__TYPE": "aws",
-        "AIRUNNER_STORE__AWS__REGION": store.aws.region,
+        "AIRUNNER_STORE__AWS__REGION": find_region(settings),
         "AIRUNNER_STORE__AWS__ENDPOINT_URL": store.aws.endpoint_url or "",
         "AIRUNNER_STORE__AWS__ENV": store.aws.env,
         "AIRUNNER_STORE__SQS__QUEUES": queues,

@@ -6,7 +6,7 @@ import itertools
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from airunner.aws.calls import ConditionFailed, TransactionCancelled
+from airunner.aws.calls import ConditionFailed, Refused, TransactionCancelled
 from airunner.aws.sqs import MAX_SEND_DELAY_SECONDS
 from airunner.domain.answers import Enqueued
 from airunner.domain.errors import (
@@ -29,6 +29,7 @@ from airunner.stores.aws.known_queues import index_entry
 from airunner.stores.aws.layout import queue_key, sentinel_key
 from airunner.stores.aws.transactions import EnqueueTransactions, fill_transaction
 from airunner.stores.aws.wakeups import Wake
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from airunner.stores.aws.transactions import NewJobItems
     from airunner.stores.aws.wakeups import Messages
     from airunner.stores.records import NewJob
+
+_log = get_logger("airunner.aws")
 
 SENT_CHECK_MS: Final = 6 * 3600 * 1000
 _TRANSACTION_TRIES: Final = 10
@@ -147,7 +150,13 @@ class Enqueuer:
         """Answer the entries that cancelled a transaction, and leave the others to be written again."""
         of_items = iter(reasons)
         of_jobs = [list(itertools.islice(of_items, len(job.items))) for job in pending.values()]
-        for index, (reason, *_) in zip(list(pending), of_jobs, strict=True):
+        for index, (reason, *others) in zip(list(pending), of_jobs, strict=True):
+            if fault := next((one.code for one in (reason, *others) if one.is_fault), ""):
+                # It would cancel every other transaction, too.
+                _log.error("aws.enqueue_refused", job_id=pending[index].new.job_id, code=fault)
+                outcomes[index] = Refused(fault)
+                del pending[index]
+                continue
             if reason.code != _REFUSED:
                 continue
             known, job = reason.item or {}, pending[index]
