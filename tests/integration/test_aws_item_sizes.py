@@ -61,6 +61,24 @@ async def test_the_row_of_a_small_job_is_one_unit_to_its_end(deployment: Deploym
     assert [UNIT / 4 < size[job_id] < UNIT * 3 / 4 for size in sizes] == [True] * 3
 
 
+async def test_a_readable_row_is_one_unit_or_two_whatever_its_parameters(
+    aws: StrictProxy, borrow_layout: BorrowLayout
+) -> None:
+    clock, layout = ManualClock(), await borrow_layout()
+    async with make_services(make_store(aws.url, layout, clock, row_format=2), clock) as services:
+        api = Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
+        deployment, sizes = Deployment(api, layout.jobs_table, aws.url), []
+        for size in (100, 470, 4_000):
+            job_id = await api.enqueue(make_request(params=JobParams(command="python", args=("x" * size,))))
+            (held,) = await api.dequeue(worker_id="build-worker-17-4711")
+            await api.publish(held, make_batch(1, 50))
+            await api.complete(held, make_success(final_sequence=50, output_json='{"artefacts": 3}'))
+            sizes.append((await deployment.sizes())[job_id])
+    small, full, beside = sizes
+    assert max(small, beside) < UNIT
+    assert UNIT < full < UNIT * 3 / 2
+
+
 def test_fifty_lines_of_a_log_are_one_unit() -> None:
     lines = [
         b"%06d 2026-11-15T11:00:00Z INFO step %d of the build did what it had to do, in %d ms\n"
@@ -90,6 +108,8 @@ def _value_size(value: dict[str, Any]) -> int:
             return -(-len(content) // 2) + 1
         case "B":
             return len(content)
+        case "L":
+            return 3 + sum(1 + _value_size(part) for part in content)
         case "M":
             return 3 + sum(len(name.encode()) + 1 + _value_size(part) for name, part in content.items())
         case _:

@@ -137,6 +137,13 @@ async def test_a_bucket_that_is_away_or_refused_spoils_no_list_and_no_cancel(
     assert (listed.job_id, listed.abridged) == (job_id, True)
     assert (await deployment.api.jobs.cancel_job(job_id)).state is JobState.CANCELLED
     aws.faults.clear()
+    # Who may not list a bucket is told nothing else of what is missing.
+    await deployment.lose_payloads()
+    aws.conditions.may_list_objects = False
+    with pytest.raises(FailedPrecondition, match=r"are gone from the bucket, or the server may not read it$"):
+        await deployment.api.jobs.get_job(job_id)
+    (listed,) = (await deployment.api.jobs.list_jobs(JobQuery())).jobs
+    assert (listed.job_id, listed.abridged) == (job_id, True)
     elsewhere = replace(deployment.layout, bucket="another-bucket")
     clock = deployment.api.clock
     async with make_services(make_store(aws.url, elsewhere, clock), clock, RULES) as services:

@@ -34,6 +34,8 @@ DAMAGES = {
     "broken parameters": {"job_params": {"B": b"\xff\xff\xff"}},
     "a text for a number": {"attempt": {"S": "many"}},
     "a text for the parameters": {"job_params": {"S": "make"}},
+    "a text for a map of execution settings": {"execution_config": {"S": "usual"}},
+    "a number for a command": {"job_params": {"M": {"command": {"N": "1"}}}},
 }
 PURGED = 8 * 24 * 3600
 each_damage = pytest.mark.parametrize("changes", list(DAMAGES.values()), ids=list(DAMAGES))

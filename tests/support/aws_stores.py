@@ -174,6 +174,7 @@ def make_store(
     drop_secrets: bool = False,
     policy: RetryPolicy | None = None,
     watches_parts: bool = False,
+    row_format: int = 1,
 ) -> AwsStore:
     """Return a store on the emulator; `policy` is how its calls are repeated, QUICK where AWS is away.
 
@@ -192,4 +193,5 @@ def make_store(
         list_bounds=list_bounds,
         drop_secrets=drop_secrets,
         watches_parts=watches_parts,
+        row_format=row_format,
     )

@@ -41,6 +41,7 @@ DEFAULTS: Mapping[str, object] = {
     "store.aws.region": "",
     "store.aws.endpoint_url": None,
     "store.aws.env": "dev",
+    "store.aws.row_format": 1,
     "store.sqs.queues": {"default": ""},
     "store.dynamodb.jobs_table": "airunner_jobs",
     "store.dynamodb.events_table": "airunner_job_events",

@@ -20,6 +20,7 @@ RANGES = [
     ("store.job_retention_days", 1, 3650),
     ("store.event_retention_days", 1, 3650),
     ("store.listing_shards", 1, 64),
+    ("store.aws.row_format", 1, 2),
     ("execution.batching.flush_interval_seconds", 1, 3600),
     ("execution.batching.max_batch_size", 1, 50),
     ("execution.batching.max_batch_bytes", 1024, 358400),

@@ -106,6 +106,7 @@ class AwsSettings(Section):
     region: RegionName = ""
     endpoint_url: ServerUrl | None = None
     env: EnvironmentName = "dev"
+    row_format: WholeNumber = Field(default=1, ge=1, le=2)
 
 
 class SqsSettings(Section):

@@ -127,11 +127,7 @@ class JobStore(KeyStore, Protocol):
         """Give a job back; its last events are stored in the same step."""
 
     async def cancel_job(self, job_id: str, now: int, *, by: str = "", queues: Collection[str] = ()) -> Job:
-        """Cancel a job in the name of a principal; see `lifecycle.cancel`.
-
-        Where `queues` are given, a job of another one is not found. Parameters that cannot be read do not
-        keep a job from being cancelled: it is abridged then.
-        """
+        """Cancel a job for a principal, one of `queues` if given; it is abridged where it cannot be read."""
 
     async def get_job(self, job_id: str) -> Job:
         """Return a job, or raise JobNotFound."""

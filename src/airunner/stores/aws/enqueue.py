@@ -80,7 +80,7 @@ class Enqueuer:
         outcomes: dict[int, Enqueued | AirunnerError] = {}
         accepted = await self._accepted(jobs, max_queued, outcomes)
         while accepted:
-            together = fill_transaction(accepted, jobs)
+            together = fill_transaction(accepted, jobs, self._payloads.form)
             await self._enqueue_together({index: jobs[index] for index in together}, outcomes)
             accepted = [index for index in accepted if index not in outcomes]
         return [outcomes[index] for index in range(len(jobs))]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from airunner.codec.execution import decode_execution, encode_execution
-from airunner.codec.jobs import decode_result
 from airunner.domain.event import EncodedEvent, EventType
 from airunner.domain.job import JobState
 from airunner.domain.lifecycle import Lifecycle
 from airunner.domain.limits import MAX_PARAMS_BYTES
+from airunner.stores.aws.forms.payloads import params_size, read_execution, read_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -111,7 +110,7 @@ def row_from_item(item: Item) -> Row:
         request_id=text_at(item, "request_id"),
         principal=text_at(item, "principal"),
         retried_from=text_at(item, "retried_from"),
-        execution=decode_execution(blob_at(item, "execution")),
+        execution=read_execution(item),
         life=_life(item),
         nonce=text_at(item, "nonce"),
         params_place=text_at(item, "params_place"),
@@ -124,8 +123,7 @@ def row_from_item(item: Item) -> Row:
 
 def _params_bytes(item: Item) -> int:
     if not text_at(item, "params_place"):
-        # What is in its place may be damaged: whoever wants the parameters is told.
-        return len(item.get("job_params", {}).get("B", b""))
+        return params_size(item)
     return number_at(item, "params_bytes") or MAX_PARAMS_BYTES
 
 
@@ -149,11 +147,6 @@ def life_changes(before: Lifecycle | None, after: Lifecycle) -> Item:
     elif after.last_sequence > before.last_sequence:
         changes[f"sequences.{after.attempt}"] = number(after.last_sequence)
     return changes
-
-
-def execution_value(execution: ExecutionConfig) -> Value:
-    """Return an execution config as an attribute value."""
-    return blob(encode_execution(execution))
 
 
 def update_expression(
@@ -239,7 +232,7 @@ def unreadable_event(item: Item) -> EncodedEvent:
 def _life(item: Item) -> Lifecycle:
     attempt = number_at(item, "attempt")
     last = item.get("sequences", {"M": {}})["M"].get(str(attempt))
-    result = blob_at(item, "result")
+    is_elsewhere = bool(text_at(item, "result_place"))
     return Lifecycle(
         max_attempts=number_at(item, "max_attempts"),
         due_at=number_at(item, "due_at"),
@@ -254,7 +247,7 @@ def _life(item: Item) -> Lifecycle:
         instance_id=text_at(item, "instance_id"),
         last_sequence=int(last["N"]) if last else 0,
         last_error=text_at(item, "last_error"),
-        result=decode_result(result) if result else None,
+        result=None if is_elsewhere else read_result(item),
         completed_by=number_at(item, "completed_by"),
         finished_at=number_at(item, "finished_at"),
         silent_attempts=number_at(item, "silent_attempts"),

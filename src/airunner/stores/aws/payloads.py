@@ -5,15 +5,24 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from airunner import telemetry
 from airunner.aws.calls import Refused
-from airunner.codec.jobs import decode_params, decode_result, encode_params, encode_result
 from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArgument, error_text
 from airunner.domain.job import Job, JobParams
-from airunner.stores.aws.items import blob, blob_at, number, text, text_at
+from airunner.stores.aws.forms.payloads import (
+    MAX_IN_ITEM,
+    ROW_FORMS,
+    decode_stored_params,
+    decode_stored_result,
+    read_params,
+    read_result,
+    replaced_content,
+    replaced_params,
+)
+from airunner.stores.aws.items import number, text, text_at
 from airunner.stores.aws.unreadable import UnreadableRow
 from airunner.telemetry.logs import get_logger
 
@@ -22,17 +31,18 @@ if TYPE_CHECKING:
 
     from airunner.aws.calls import Aws
     from airunner.domain.job import JobResult
+    from airunner.stores.aws.forms.payloads import StoredPayload
     from airunner.stores.aws.items import Item, Row, Value
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.unreadable import UnreadableRows
+    from airunner.stores.records import NewJob
 
 _log = get_logger("airunner.aws")
 
-# A row is written with every publish, and paid for by the kilobyte.
-_IN_ROW_BYTES: Final = 4 * 1024
-# An item may have 400 KB, its names and keys included.
-_IN_ITEM_BYTES: Final = 350 * 1024
 _S3: Final = "s3:"
+# What a sentence about them begins with.
+_PARAMETERS: Final = "parameters of this job are"
+_RESULT: Final = "result of this job is"
 # How long a job that is shown without what cannot be read waits for each of its payloads.
 _SHOWN_AFTER_SECONDS: Final = 3
 
@@ -55,49 +65,63 @@ class Payloads:
     """
 
     def __init__(
-        self, aws: Aws, layout: Layout, unreadable: UnreadableRows, *, drop_secrets: bool = False
+        self,
+        aws: Aws,
+        layout: Layout,
+        unreadable: UnreadableRows,
+        *,
+        drop_secrets: bool = False,
+        row_format: int = 1,
     ) -> None:
         self._aws = aws
         self._layout = layout
         self._unreadable = unreadable
+        self.form = ROW_FORMS[row_format]
         # Whether a job that ends loses the secret values of its parameters.
         self._drop_secrets = drop_secrets
 
-    async def keep_params(self, job_id: str, encoded: bytes) -> tuple[Item, Item | None]:
-        """Return the attributes of a row with these parameters, and the item to be put along with it, if any.
+    async def keep_params(self, new: NewJob) -> tuple[Item, Item | None]:
+        """Return the attributes of a row with its parameters, and the item to be put along with it, if any.
 
         What goes to S3 is written.
         """
-        if len(encoded) <= _IN_ROW_BYTES:
-            return {"job_params": blob(encoded)}, None
-        size = {"params_bytes": number(len(encoded))}
-        if goes_beside(encoded):
-            key = text(f"params#{job_id}")
-            return {"params_place": key, **size}, {"job_id": key, "payload": blob(encoded)}
-        return {"params_place": await self._put_object(f"jobs/{job_id}/params", encoded), **size}, None
+        params = self.form.params(new.params)
+        if params.in_row is not None:
+            return params.in_row, None
+        size = {"params_bytes": number(len(new.params_bytes))}
+        if params.goes_beside:
+            key = text(f"params#{new.job_id}")
+            return {"params_place": key, **size}, {"job_id": key, "payload": params.value}
+        name = f"jobs/{new.job_id}/params{params.suffix}"
+        return {"params_place": await self._put_object(name, params), **size}, None
 
     async def keep_result(self, job_id: str, attempt: int, result: JobResult) -> Item:
         """Return the attributes of a row with this result, which is written if it goes elsewhere."""
-        encoded = encode_result(result)
-        if len(encoded) <= _IN_ROW_BYTES:
-            return {"result": blob(encoded)}
+        stored = self.form.result(result)
+        if stored.in_row is not None:
+            return stored.in_row
         # Two ends of one attempt may race: that which loses must not write over what the row names by then.
-        name = f"{attempt}-{hashlib.sha256(encoded).hexdigest()[:16]}"
-        if not goes_beside(encoded):
-            return {"result_place": await self._put_object(f"jobs/{job_id}/result-{name}", encoded)}
+        name = f"{attempt}-{hashlib.sha256(stored.content).hexdigest()[:16]}"
+        if not stored.goes_beside:
+            key = await self._put_object(f"jobs/{job_id}/result-{name}{stored.suffix}", stored)
+            return {**stored.beside_it, "result_place": key}
         key = text(f"result#{job_id}#{name}")
-        item = {"job_id": key, "payload": blob(encoded)}
+        item = {"job_id": key, "payload": stored.value}
         await self._aws.dynamodb("PutItem", TableName=self._layout.jobs_table, Item=item)
-        return {"result_place": key}
+        return {**stored.beside_it, "result_place": key}
 
     def changes_at_end(self, row: Row) -> Item:
-        """Return what changes in a row with the end of its job: parameters in it lose their secrets."""
-        inline = blob_at(row.item, "job_params")
-        if not self._drop_secrets or not inline:
+        """Return what changes in a row with the end of its job: parameters in it lose their secrets.
+
+        Parameters that cannot be read stay as they are: they keep no job from its end.
+        """
+        if not self._drop_secrets or "job_params" not in row.item:
             return {}
-        params = decode_params(inline)
-        stripped = params.without_secrets()
-        return {} if stripped is params else {"job_params": blob(encode_params(stripped))}
+        with suppress(UnreadableRow), self._unreadable.reading("job", row.job_id):
+            params = read_params(row.item)
+            stripped = params.without_secrets()
+            return {} if stripped is params else replaced_params(row.item, stripped)
+        return {}
 
     async def drop_secrets(self, row: Row) -> None:
         """Remove the secrets of an ended job from parameters that are elsewhere; a failure is only told.
@@ -107,23 +131,24 @@ class Payloads:
         if not self._drop_secrets or not row.params_place:
             return
         try:
-            params = await self.params_of(row)
-            stripped = params.without_secrets()
+            fetched = await self._fetch(row, row.params_place, _PARAMETERS)
+            with self._unreadable.reading("job", row.job_id):
+                params = decode_stored_params(fetched.content, is_json=fetched.is_json)
+                stripped = params.without_secrets()
+                rest = replaced_content(fetched.content, stripped, is_json=fetched.is_json)
             if stripped is not params:
-                await self._put(row.params_place, encode_params(stripped))
+                await self._put(row.params_place, rest)
         except AirunnerError as error:
             telemetry.aws_follow_ups_failed.add(1)
             _log.warning("aws.secrets_kept", job_id=row.job_id, error=error.text)
 
     async def params_of(self, row: Row) -> JobParams:
         """Return the parameters of a job, or raise UnreadableRow, PayloadGone or PayloadRefused."""
-        encoded = (
-            await self._fetch(row, row.params_place, "parameters of this job are")
-            if row.params_place
-            else None
-        )
+        fetched = await self._fetch(row, row.params_place, _PARAMETERS) if row.params_place else None
         with self._unreadable.reading("job", row.job_id):
-            return decode_params(blob_at(row.item, "job_params") if encoded is None else encoded)
+            if fetched is None:
+                return read_params(row.item)
+            return decode_stored_params(fetched.content, is_json=fetched.is_json)
 
     async def handler_key_of(self, row: Row) -> str:
         """Return what a worker must have to do a job; of a row that does not say it, the parameters do."""
@@ -141,16 +166,16 @@ class Payloads:
         whole, params = await asyncio.gather(
             self._if_readable(row, self.with_result(row)), self._if_readable(row, self.params_of(row))
         )
-        job = _job(whole or row, params or JobParams())
+        job = _job(whole or self._with_summary(row), params or JobParams())
         return job if whole and params else replace(job, abridged=True)
 
     async def with_result(self, row: Row) -> Row:
         """Return a row with its result, wherever that is; raise as `params_of` does."""
         if not row.result_place or row.life.result:
             return row
-        encoded = await self._fetch(row, row.result_place, "result of this job is")
+        fetched = await self._fetch(row, row.result_place, _RESULT)
         with self._unreadable.reading("job", row.job_id):
-            result = decode_result(encoded)
+            result = decode_stored_result(fetched.content, is_json=fetched.is_json)
         return replace(row, life=replace(row.life, result=result))
 
     async def with_result_if_any(self, row: Row) -> Row:
@@ -182,21 +207,22 @@ class Payloads:
             return ""
         return await self._aws.presign(key.removeprefix(_S3), seconds)
 
-    async def _put(self, key: str, encoded: bytes) -> None:
-        """Write a payload over the one at a place."""
+    async def _put(self, key: str, payload: StoredPayload) -> None:
+        """Write a payload over the one at a place, which has the same form."""
         if key.startswith(_S3):
-            await self._put_object(key.removeprefix(_S3), encoded)
+            await self._put_object(key.removeprefix(_S3), payload)
             return
-        item = {"job_id": text(key), "payload": blob(encoded)}
+        item = {"job_id": text(key), "payload": payload.value}
         await self._aws.dynamodb("PutItem", TableName=self._layout.jobs_table, Item=item)
 
-    async def _put_object(self, key: str, encoded: bytes) -> Value:
+    async def _put_object(self, key: str, payload: StoredPayload) -> Value:
         """Write to S3, and return the place."""
         if not self._layout.bucket:
             raise InvalidArgument(
-                f"more than {_IN_ITEM_BYTES} bytes of parameters or results need a bucket (store.s3.bucket)"
+                f"more than {MAX_IN_ITEM} bytes of parameters or results need a bucket (store.s3.bucket)"
             )
-        await self._aws.s3("PutObject", Bucket=self._layout.bucket, Key=key, Body=encoded)
+        kind = {"ContentType": "application/json"} if payload.is_json else {}
+        await self._aws.s3("PutObject", Bucket=self._layout.bucket, Key=key, Body=payload.content, **kind)
         return text(_S3 + key)
 
     async def _remove(self, key: str) -> None:
@@ -218,25 +244,36 @@ class Payloads:
             _log.warning("aws.payload_left_out", job_id=row.job_id, error=error_text(error))
             return None
 
-    async def _fetch(self, row: Row, key: str, content: str) -> bytes:
+    def _with_summary(self, row: Row) -> Row:
+        """Return a row with what it tells itself of a result that is elsewhere, if it does."""
+        with suppress(UnreadableRow), self._unreadable.reading("job", row.job_id):
+            return replace(row, life=replace(row.life, result=row.life.result or read_result(row.item)))
+        return row
+
+    async def _fetch(self, row: Row, key: str, subject: str) -> _Fetched:
         """Return a payload; one that is missing is noted, and raises what callers are to know of it."""
         try:
-            return await (self._fetch_object if key.startswith(_S3) else self._fetch_item)(key, content)
+            if key.startswith(_S3):
+                return await self._fetch_object(key.removeprefix(_S3), subject)
+            item = await self._fetch_item(key, subject)
         except (PayloadGone, PayloadRefused) as error:
             self._unreadable.note("payload", row.job_id, error)
             raise
+        with self._unreadable.reading("job", row.job_id):
+            value = item["payload"]
+            is_json = "S" in value
+            return _Fetched(value["S"].encode() if is_json else bytes(value["B"]), is_json)
 
-    async def _fetch_object(self, key: str, content: str) -> bytes:
-        key = key.removeprefix(_S3)
+    async def _fetch_object(self, key: str, subject: str) -> _Fetched:
         try:
             answer = await self._aws.s3("GetObject", Bucket=self._layout.bucket, Key=key)
         except Refused as refused:
-            error = _refusal(refused.code, content)
+            error = _refusal(refused.code, subject)
         else:
-            return bytes(answer["Body"])
+            return _Fetched(bytes(answer["Body"]), key.endswith(".json"))
         raise error
 
-    async def _fetch_item(self, key: str, content: str) -> bytes:
+    async def _fetch_item(self, key: str, subject: str) -> Item:
         answer = await self._aws.dynamodb(
             "GetItem",
             TableName=self._layout.jobs_table,
@@ -244,20 +281,29 @@ class Payloads:
             ConsistentRead=True,
         )
         if "Item" not in answer:
-            raise PayloadGone(f"the {content} gone from the table")
-        return blob_at(answer["Item"], "payload")
+            raise PayloadGone(f"the {subject} gone from the table")
+        item: Item = answer["Item"]
+        return item
 
 
-def _refusal(code: str, content: str) -> PayloadGone | PayloadRefused:
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """What was stored elsewhere."""
+
+    content: bytes
+    is_json: bool
+
+
+def _refusal(code: str, subject: str) -> PayloadGone | PayloadRefused:
     """Return what a refused GetObject means for its job.
 
     Who may not list a bucket is told for a missing object that access is denied.
     """
     match code:
         case "NoSuchKey":
-            return PayloadGone(f"the {content} gone from the bucket")
+            return PayloadGone(f"the {subject} gone from the bucket")
         case "AccessDenied":
-            return PayloadGone(f"the {content} gone from the bucket, or the server may not read it")
+            return PayloadGone(f"the {subject} gone from the bucket, or the server may not read it")
         case _:
             return PayloadRefused(code)
 
@@ -274,8 +320,3 @@ def _job(row: Row, params: JobParams) -> Job:
         life=row.life,
         retried_from=row.retried_from,
     )
-
-
-def goes_beside(encoded: bytes) -> bool:
-    """Return whether a payload is an item of its own: too large for a row, and not for an item."""
-    return _IN_ROW_BYTES < len(encoded) <= _IN_ITEM_BYTES

@@ -96,6 +96,7 @@ class AwsStore:
         list_bounds: ListingBounds | None = None,
         drop_secrets: bool = False,
         watches_parts: bool = True,
+        row_format: int = 1,
     ) -> None:
         """Stand on tables and queues.
 
@@ -108,7 +109,7 @@ class AwsStore:
         self._aws = aws
         self._background_tasks = BackgroundTasks(_follow_up_failed)
         unreadable = UnreadableRows(clock)
-        self._payloads = Payloads(aws, layout, unreadable, drop_secrets=drop_secrets)
+        self._payloads = Payloads(aws, layout, unreadable, drop_secrets=drop_secrets, row_format=row_format)
         self._rows = rows = Rows(aws, layout, self._payloads, unreadable)
         self._log = EventLog(aws, layout, ttl_ms=events_kept_ms, unreadable=unreadable)
         self._messages = Messages(aws, layout, self._background_tasks)

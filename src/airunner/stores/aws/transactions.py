@@ -8,15 +8,15 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from airunner.stores.aws.items import blob, execution_value, life_changes, number, text
+from airunner.stores.aws.items import blob, life_changes, number, text
 from airunner.stores.aws.layout import sentinel_key
-from airunner.stores.aws.payloads import goes_beside
 from airunner.stores.aws.rows import check_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from airunner.aws.calls import Aws
+    from airunner.stores.aws.forms.payloads import RowForm
     from airunner.stores.aws.items import Item
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.payloads import Payloads
@@ -53,7 +53,7 @@ class EnqueueTransactions:
     async def prepare(self, new: NewJob) -> NewJobItems:
         """Return what a job writes; parameters that go to S3 are there then."""
         life = new.first_life()
-        params, beside = await self._payloads.keep_params(new.job_id, new.params_bytes)
+        params, beside = await self._payloads.keep_params(new)
         shard = zlib.crc32(new.job_id.encode()) % self._layout.listing_shards
         row: Item = {
             "job_id": text(new.job_id),
@@ -62,7 +62,7 @@ class EnqueueTransactions:
             "request_id": text(new.request_id),
             "principal": text(new.principal),
             "retried_from": text(new.retried_from),
-            "execution": execution_value(new.execution),
+            **self._payloads.form.execution(new.execution),
             "handler": text(new.params.handler_key),
             "shard": number(shard),
             "nonce": text(secrets.token_hex(8)),
@@ -99,7 +99,7 @@ class EnqueueTransactions:
         await self._aws.dynamodb("TransactWriteItems", TransactItems=actions)
 
 
-def fill_transaction(indexes: Sequence[int], jobs: Sequence[NewJob]) -> list[int]:
+def fill_transaction(indexes: Sequence[int], jobs: Sequence[NewJob], form: RowForm) -> list[int]:
     """Return the first indexes of jobs whose requests differ, as many as a transaction takes."""
     chosen: dict[tuple[str, str], int] = {}
     actions, room = _ACTIONS_AT_ONCE, _BYTES_AT_ONCE
@@ -107,9 +107,9 @@ def fill_transaction(indexes: Sequence[int], jobs: Sequence[NewJob]) -> list[int
         new = jobs[index]
         if (new.principal, new.request_id) in chosen:
             continue
-        beside = goes_beside(new.params_bytes)
-        actions -= 3 if beside else 2
-        room -= _ROW_BYTES + (len(new.params_bytes) if beside else 0)
+        params = form.params(new.params)
+        actions -= 3 if params.goes_beside else 2
+        room -= _ROW_BYTES + (len(params.content) if params.goes_beside else 0)
         if actions < 0 or room < 0:
             break
         chosen[new.principal, new.request_id] = index
