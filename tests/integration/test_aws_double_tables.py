@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from airunner.testing.clock import ManualClock
 from tests.doubles.aws.strict import StrictProxy
+from tests.doubles.aws.throughput import Throughput
 from tests.support.aws import client
-from tests.support.aws_samples import Table, refused
+from tests.support.aws_samples import Table, item, refused
 
 pytest_plugins = ("tests.support.aws_samples",)
 
@@ -53,3 +57,80 @@ async def test_who_may_not_list_is_not_told_that_an_object_is_missing(aws: Stric
         with refused("NoSuchBucket"):
             await s3.get_object(Bucket=f"{bucket}-other", Key="missing")
         assert await (await s3.get_object(Bucket=bucket, Key="there"))["Body"].read() == b"x"
+
+
+# What partition keys can take
+
+
+@pytest.fixture
+def clock(aws: StrictProxy) -> ManualClock:
+    """The clock by which keys get their units: two writes and six reads a second."""
+    clock = ManualClock()
+    aws.conditions.throughput = Throughput(lambda: clock.now() / 1000, scale=1 / 500)
+    return clock
+
+
+async def test_a_partition_key_takes_so_many_writes_a_second(aws_table: Table, clock: ManualClock) -> None:
+    for _ in range(2):
+        await aws_table.put("a")
+    with refused("ProvisionedThroughputExceededException"):
+        await aws_table.put("a", note={"S": "new"})
+    await aws_table.put("b")
+    assert await aws_table.get("a") == item("a")
+    clock.advance(0.5)
+    await aws_table.put("a", note={"S": "new"})
+    with refused("ProvisionedThroughputExceededException"):
+        await aws_table.put("a")
+
+
+async def test_a_large_item_and_a_transaction_take_more(aws_table: Table, clock: ManualClock) -> None:
+    large = {"S": "x" * 3_000}
+    await aws_table.put("a", text=large)
+    clock.advance(0.5)
+    with refused("ProvisionedThroughputExceededException"):
+        await aws_table.put("a")
+    clock.advance(1)
+    put = {"Put": {"TableName": aws_table.name, "Item": item("b")}}
+    await aws_table.dynamodb.transact_write_items(TransactItems=[put])
+    with refused("TransactionCanceledException") as raised:
+        await aws_table.dynamodb.transact_write_items(TransactItems=[put])
+    reasons = raised.value.response["CancellationReasons"]
+    assert [reason["Code"] for reason in reasons] == ["ProvisionedThroughputExceeded"]
+
+
+async def test_a_key_of_an_index_holds_up_the_writes_of_its_table(
+    aws_table: Table, clock: ManualClock
+) -> None:
+    async def move(item_id: str, rank: int) -> None:
+        await aws_table.dynamodb.update_item(
+            TableName=aws_table.name,
+            Key=item(item_id),
+            UpdateExpression="SET group_key = :group, #rank = :rank",
+            ExpressionAttributeNames={"#rank": "rank"},
+            ExpressionAttributeValues={":group": {"S": "g"}, ":rank": {"N": str(rank)}},
+        )
+
+    await move("a", 1)
+    await move("b", 1)
+    with refused("ProvisionedThroughputExceededException"):
+        await move("c", 1)
+    await aws_table.put("c")  # which the index does not hold
+    clock.advance(1)
+    await move("a", 2)  # out of its old place and into the new one
+    with refused("ProvisionedThroughputExceededException"):
+        await move("c", 1)
+
+
+async def test_a_partition_key_takes_so_many_reads_a_second(aws_table: Table, clock: ManualClock) -> None:
+    await aws_table.put("a", group_key={"S": "g"}, rank={"N": "1"})
+    for _ in range(6):
+        await aws_table.get("a")
+    with refused("ProvisionedThroughputExceededException"):
+        await aws_table.get("a")
+    for _ in range(12):
+        assert await aws_table.group("g") == ["a"]
+    with refused("ProvisionedThroughputExceededException"):
+        await aws_table.group("g")
+    clock.advance(1)
+    asked = {aws_table.name: {"Keys": [item("a")]}}
+    await aws_table.dynamodb.batch_get_item(RequestItems=asked)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tests.doubles.aws.throughput import Throughput
 
 IN_FLIGHT_LIMIT: Final = 120_000
 """How many messages of a queue may be in flight."""
@@ -29,3 +32,5 @@ class Conditions:
     then UPDATING. Until then every other change is refused, and counts as a look."""
     backups_refused: int = 0
     """How often the backups of a new table cannot be turned on yet."""
+    throughput: Throughput | None = None
+    """What each partition key of tables and indexes can take, by any clock; None is everything."""

@@ -12,6 +12,7 @@ from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.images import Images
 from tests.doubles.aws.schemas import TableSchema, tables_of, writes_of
 from tests.doubles.aws.table_states import TableStates
+from tests.doubles.aws.throttling import perform_within
 from tests.doubles.aws.tokens import RequestTokens
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class StrictDynamoDb:
 
     def __init__(self, now: Callable[[], float], conditions: Conditions) -> None:
         self.images = Images()
+        self._conditions = conditions
         self._states = TableStates(conditions)
         self._tokens = RequestTokens(now)
         self._schemas: dict[str, TableSchema] = {}
@@ -65,6 +67,22 @@ class StrictDynamoDb:
             return refused(call, refusal)
         if FaultKind.CONFLICT in befalling and (actions := len(writes_of(call))):
             return _conflict(call, actions)
+        if self._conditions.throughput:
+
+            async def perform() -> AwsAnswer:
+                return await self._perform(call, send, faults, befalling, schemas)
+
+            return await perform_within(self._conditions.throughput, call, schemas, send, perform)
+        return await self._perform(call, send, faults, befalling, schemas)
+
+    async def _perform(
+        self,
+        call: Call,
+        send: Send,
+        faults: Faults,
+        befalling: Mapping[FaultKind, Fault],
+        schemas: Mapping[str, TableSchema],
+    ) -> AwsAnswer:
         if faults.has_lags:
             await self.images.capture(call, schemas, send)
         if call.operation == "TransactWriteItems":

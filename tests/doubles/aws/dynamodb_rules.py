@@ -157,7 +157,8 @@ def _value_bytes(value: dict[str, Any]) -> int:
         case "S":
             return len(content.encode())
         case "B":
-            return len(base64.b64decode(content))
+            # The SDK takes bytes, the wire has them as text.
+            return len(content) if isinstance(content, bytes) else len(base64.b64decode(content))
         case "N":
             return len(content) // 2 + 2
         case "L":

@@ -1,0 +1,402 @@
+"""What a store asks of DynamoDB's partition keys under loads of known shapes, and what gives way first.
+
+The store is the real one; AWS is a model in virtual time whose keys can take a hundredth of what those of AWS
+can, so that ten jobs a second are to them what a thousand are to AWS. `python -m tests.support.capacity`
+prints the table of docs/capacity.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from airunner.domain.errors import AirunnerError, ResourceExhausted
+from airunner.domain.event import EncodedEvent, EventType, Position
+from airunner.domain.execution import ExecutionConfig
+from airunner.domain.job import Job, JobParams, JobResult, Outcome
+from airunner.stores.aws import layout as shapes
+from airunner.stores.aws.layout import Layout
+from airunner.stores.aws.store import AwsStore
+from airunner.stores.records import AttemptKey, Completion, Demand, EventQuery, NewJob, Retention
+from tests.doubles.aws.model.calls import ModelAws
+from tests.doubles.aws.model.dynamodb import ModelDynamoDb
+from tests.doubles.aws.model.sqs import ModelSqs
+from tests.doubles.aws.model.tables import Table
+from tests.doubles.aws.model.virtual_time import VirtualClock, run_in_virtual_time
+from tests.doubles.aws.throughput import Kind, Place, Throughput
+
+SCALE: Final = 1 / 100
+QUEUE: Final = "builds"
+VISIBILITY_SECONDS: Final = 300
+
+# A key can save up a second's worth, which shall not be taken for its rate.
+_WARM_UP_SECONDS: Final = 5
+_MEASURED_SECONDS: Final = 10
+_WORKERS: Final = 4
+_CHUNK: Final = 10
+_BURST_SECONDS: Final = 10
+# So much of what is asked has to be done.
+_FITS: Final = 0.95
+_LATER_SECONDS: Final = 3_600
+_RETENTION: Final = Retention()
+_SHARD: Final = "#SHARD"
+_PAYLOAD: Final = b"x" * 700
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What became of a load of one shape, and the partition key that it asked most of."""
+
+    shape: str
+    shards: int
+    asked: str
+    done: str
+    key: str
+    kind: Kind
+    share: float
+    """Of what the key can take: of each second, or of a burst in seconds, which it takes at least."""
+    is_burst: bool = False
+    fits: bool = True
+
+    def row(self) -> str:
+        """Return a row of the table."""
+        share = f"{_rounded(self.share)} s of it" if self.is_burst else f"{_rounded(self.share * 100)} %"
+        done = self.done if self.fits else f"**{self.done}**"
+        key = f"`{self.key}`, {self.kind}s"
+        return f"| {self.shape} | {self.shards} | {self.asked} | {done} | {key} | {share} |"
+
+
+@dataclass(slots=True, kw_only=True)
+class Site:
+    """A store on the model, and the clock of both."""
+
+    store: AwsStore
+    clock: VirtualClock
+    aws: ModelAws
+    throughput: Throughput
+    shards: int
+    done: int = 0
+    numbers: Iterator[int] = field(default_factory=lambda: iter(range(1, 1 << 40)))
+
+    def new_job(self, *, due_at: int = 0) -> NewJob:
+        """Return a job whose id, and hence shard, is the same in every run."""
+        now, number = self.clock.now(), next(self.numbers)
+        params = JobParams(command="true")
+        return NewJob(
+            job_id=f"{now >> 16:08x}-{now & 0xFFFF:04x}-7000-8000-{number:012x}",
+            queue=QUEUE,
+            principal="somebody",
+            request_id=f"request-{number}",
+            fingerprint=b"f" * 32,
+            params=params,
+            params_bytes=b"p" * 100,
+            execution=ExecutionConfig(),
+            max_attempts=3,
+            created_at=now,
+            due_at=due_at or now,
+        )
+
+    def begin_measuring(self) -> None:
+        self.done = 0
+        self.throughput.taken.clear()
+        self.throughput.refused.clear()
+
+    def steady(self, shape: str, asked: float, noun: str, *, more: str = "") -> Finding:
+        """Return what became of a load that asked for so much a second, in full size."""
+        done = self.done / _MEASURED_SECONDS / SCALE
+        return self._finding(
+            shape,
+            asked=f"{asked:,.0f} {noun}/s{more}",
+            done=f"{_rounded(done):,} {noun}/s",
+            fits=done > _FITS * asked,
+        )
+
+    def burst(self, shape: str, asked: float) -> Finding:
+        """Return what became of so many jobs at once, in full size."""
+        return self._finding(shape, asked=f"{asked:,.0f} jobs at once", done="all", is_burst=True)
+
+    def _finding(self, shape: str, *, is_burst: bool = False, **said: Any) -> Finding:
+        shares = self._shares(1 if is_burst else _MEASURED_SECONDS)
+        key, kind = max(shares, key=lambda of: shares[of])
+        share = shares[key, kind]
+        return Finding(
+            shape=shape, shards=self.shards, key=key, kind=kind, share=share, is_burst=is_burst, **said
+        )
+
+    def _shares(self, seconds: float) -> dict[tuple[str, Kind], float]:
+        """Return what keys took, by the names that they have in the documents.
+
+        Of shards the mean: what one of them has more than others in so small a sample is chance.
+        """
+        found: dict[tuple[str, Kind], list[float]] = {}
+        for (place, kind), units in self.throughput.taken.items():
+            share = units / self.throughput.rate(kind) / seconds
+            found.setdefault((_name(place), kind), []).append(share)
+        return {
+            (name, kind): sum(shares) / self.shards if name.endswith(_SHARD) else max(shares)
+            for (name, kind), shares in found.items()
+        }
+
+
+# The shapes
+
+
+async def hot_queue(site: Site, rate: int) -> Finding:
+    """So many jobs a second through one queue, in chunks of ten; each publishes once."""
+    loads = [_enqueue_steadily(site, rate * SCALE), *(_work(site) for _ in range(_WORKERS))]
+    async with _going_on(*loads):
+        await asyncio.sleep(_WARM_UP_SECONDS)
+        site.begin_measuring()
+        await asyncio.sleep(_MEASURED_SECONDS)
+        return site.steady("hot queue", rate, "jobs")
+
+
+async def purge(site: Site, rate: int) -> Finding:
+    """The retention of what ended within some seconds is over, and all of it is removed."""
+    wanted = int(rate * SCALE * _BURST_SECONDS)
+    async with _going_on(_enqueue_steadily(site, rate * SCALE), *(_work(site) for _ in range(_WORKERS))):
+        while site.done < wanted:
+            await asyncio.sleep(1)
+    await asyncio.sleep(_RETENTION.jobs_ms / 1000 + _BURST_SECONDS)
+    site.begin_measuring()
+    while await _purged(site):
+        pass
+    return site.burst("purge", wanted / SCALE)
+
+
+async def midnight(site: Site, rate: int) -> Finding:
+    """Jobs of some seconds that are all due at one instant, which is more than 15 minutes ahead."""
+    wanted = int(rate * SCALE * _BURST_SECONDS)
+    due_at = site.clock.now() + _LATER_SECONDS * 1000
+    for _ in range(0, wanted, _CHUNK):
+        await _enqueue(site, [site.new_job(due_at=due_at) for _ in range(_CHUNK)])
+        await asyncio.sleep(1)
+    await site.clock.sleep((due_at - site.clock.now()) / 1000)
+    site.begin_measuring()
+    async with _going_on(*(_work(site) for _ in range(_WORKERS)), _look_after(site)):
+        while site.done < wanted:
+            await asyncio.sleep(1)
+    return site.burst("midnight schedule", wanted / SCALE)
+
+
+async def hot_job(site: Site, rate: int) -> Finding:
+    """One job that publishes a tenth as often as jobs come, and is looked at as often."""
+    publishes, watchers = rate * SCALE / 10, max(1, int(rate * SCALE / 10))
+    await _enqueue(site, [site.new_job()])
+    (job,) = await site.store.dequeue_jobs(_demand())
+    loads = [_publish_steadily(site, job, publishes), *(_watch(site, job) for _ in range(watchers))]
+    async with _going_on(*loads):
+        await asyncio.sleep(_WARM_UP_SECONDS)
+        site.begin_measuring()
+        await asyncio.sleep(_MEASURED_SECONDS)
+        more = f", {watchers / SCALE:,.0f} looks/s"
+        return site.steady("hot job", rate / 10, "publishes", more=more)
+
+
+Shape: TypeAlias = "Callable[[Site, int], Coroutine[Any, Any, Finding]]"
+
+FEW: Final[tuple[tuple[Shape, int, int], ...]] = (
+    (hot_queue, 1_000, 8),
+    (hot_queue, 1_000, 16),
+    (hot_job, 1_000, 16),
+    (purge, 1_000, 16),
+    (midnight, 1_000, 16),
+)
+MANY: Final[tuple[tuple[Shape, int, int], ...]] = (
+    (hot_queue, 10_000, 16),
+    (hot_queue, 10_000, 128),
+    (hot_job, 10_000, 128),
+    (purge, 10_000, 128),
+    (midnight, 10_000, 128),
+)
+
+
+def simulate(runs: Sequence[tuple[Shape, int, int]] = (*FEW, *MANY)) -> list[Finding]:
+    """Run shapes at the load of so many jobs a second, with so many shards."""
+
+    async def main(clock: VirtualClock) -> list[Finding]:
+        found: list[Finding] = []
+        for shape, rate, shards in runs:
+            async with _opened(clock, shards) as site:
+                found.append(await shape(site, rate))
+        return found
+
+    with _the_same_chance():
+        return run_in_virtual_time(main)
+
+
+def table(findings: Sequence[Finding]) -> str:
+    """Return the table of docs/capacity.md."""
+    head = "| Shape | Shards | Asked | Done | Fullest key | Its load |"
+    return "\n".join([head, "|---|---|---|---|---|---|", *(finding.row() for finding in findings)])
+
+
+# What goes on at a site
+
+
+async def _enqueue_steadily(site: Site, rate: float) -> None:
+    began, sent = site.clock.monotonic(), 0
+    while True:
+        due = int((site.clock.monotonic() - began) / 1000 * rate)
+        await _enqueue(site, [site.new_job() for _ in range(min(_CHUNK, due - sent))])
+        sent += min(_CHUNK, due - sent)
+        if sent == due:
+            await asyncio.sleep(min(1.0, _CHUNK / rate))
+
+
+async def _enqueue(site: Site, jobs: Sequence[NewJob]) -> None:
+    """Add jobs, again and again as long as the tables are too busy for some."""
+    while jobs:
+        try:
+            outcomes = await site.store.enqueue_jobs(jobs)
+            jobs = [job for job, one in zip(jobs, outcomes, strict=True) if isinstance(one, AirunnerError)]
+        except ResourceExhausted:
+            await asyncio.sleep(1)
+
+
+async def _work(site: Site) -> None:
+    while True:
+        try:
+            jobs = await site.store.dequeue_jobs(_demand())
+        except AirunnerError:
+            await asyncio.sleep(1)
+            continue
+        await asyncio.gather(*(_repeated(_run, site, job) for job in jobs))
+
+
+async def _run(site: Site, job: Job) -> None:
+    key = _key(job)
+    await site.store.append_events(key, [_event(1)], site.clock.now())
+    result = JobResult(success=True, outcome=Outcome.SUCCESS, final_sequence=1)
+    (outcome,) = await site.store.complete_jobs([Completion(key=key, result=result)], site.clock.now())
+    if isinstance(outcome, AirunnerError):
+        raise outcome
+    site.done += 1
+
+
+async def _publish_steadily(site: Site, job: Job, rate: float) -> None:
+    sequence = 0
+    while True:
+        sequence += 1
+
+        async def publish(site: Site, job: Job, number: int = sequence) -> None:
+            await site.store.append_events(_key(job), [_event(number)], site.clock.now())
+
+        began = site.clock.monotonic()
+        await _repeated(publish, site, job)
+        site.done += 1
+        await asyncio.sleep(max(0.0, 1 / rate - (site.clock.monotonic() - began) / 1000))
+
+
+async def _watch(site: Site, job: Job) -> None:
+    position = Position(1, 0)
+    while True:
+        try:
+            page = await site.store.read_events(EventQuery(job_id=job.job_id, after=position))
+            position = page.events[-1].position if page.events else position
+        except AirunnerError:
+            pass
+        await asyncio.sleep(1)
+
+
+async def _look_after(site: Site) -> None:
+    while True:
+        try:
+            await site.store.maintain(_RETENTION, site.clock.now())
+        except AirunnerError:
+            await asyncio.sleep(1)
+        await asyncio.sleep(1)
+
+
+async def _purged(site: Site) -> int:
+    try:
+        return (await site.store.maintain(_RETENTION, site.clock.now())).purged_jobs
+    except ResourceExhausted:
+        await asyncio.sleep(1)
+        return await _purged(site)
+
+
+async def _repeated(work: Any, site: Site, job: Job) -> None:
+    """Do something until the tables are not too busy for it."""
+    while True:
+        try:
+            await work(site, job)
+        except ResourceExhausted:
+            await asyncio.sleep(1)
+        else:
+            return
+
+
+@asynccontextmanager
+async def _going_on(*loads: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(load) for load in loads]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+    failures = [end for end in ends if not isinstance(end, asyncio.CancelledError)]
+    assert not failures, failures
+
+
+@asynccontextmanager
+async def _opened(clock: VirtualClock, shards: int) -> AsyncIterator[Site]:
+    layout = Layout(env="model", queues={QUEUE: QUEUE}, listing_shards=shards)
+    throughput = Throughput(lambda: clock.monotonic() / 1000, scale=SCALE)
+    sqs = ModelSqs(lambda: clock.monotonic() / 1000)
+    dynamodb = ModelDynamoDb(map(Table, shapes.tables(layout)), throughput)
+    aws = ModelAws({"dynamodb": dynamodb, "sqs": sqs, "polls": sqs}, clock)
+    store = AwsStore(aws, layout, clock)
+    await store.open()
+    try:
+        yield Site(store=store, clock=clock, aws=aws, throughput=throughput, shards=shards)
+    finally:
+        await store.close()
+
+
+@contextmanager
+def _the_same_chance() -> Iterator[None]:
+    """Let the pauses between tries be the same in every run."""
+    state = random.getstate()
+    random.seed(1)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
+def _name(place: Place) -> str:
+    """Return what a key is called in the documents: without its shard, and a job's without its id."""
+    table = "events" if place.table.endswith("events") else "jobs"
+    if place.index:
+        return f"{place.index} {place.key.rpartition('#')[0]}{_SHARD}"
+    prefix = place.key.partition("#")[0]
+    return f"{table} {prefix}#..." if "#" in place.key else f"{table} JOB"
+
+
+def _rounded(number: float) -> int:
+    """Return a number to two digits."""
+    digits = max(0, len(str(int(number))) - 2)
+    return int(round(number / 10**digits) * 10**digits)
+
+
+def _demand() -> Demand:
+    return Demand(queues=(QUEUE,), max_jobs=_CHUNK, visibility_seconds=VISIBILITY_SECONDS, waits=False)
+
+
+def _key(job: Job) -> AttemptKey:
+    return AttemptKey(job_id=job.job_id, attempt=job.attempt, receipt=job.receipt)
+
+
+def _event(sequence: int) -> EncodedEvent:
+    return EncodedEvent(sequence, sequence, 1, 1, EventType.OUTPUT_BATCH, _PAYLOAD)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{table(simulate())}\n")
