@@ -11,7 +11,7 @@ from airunner.aws.calls import Aws
 from airunner.domain.answers import DequeuedJob
 from airunner.domain.job import JobParams, JobState
 from airunner.domain.requests import Abilities
-from airunner.stores.aws.layout import MAX_RECEIVE_COUNT, Layout
+from airunner.stores.aws.layout import Layout
 from airunner.stores.aws.store import AwsStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
@@ -25,6 +25,7 @@ from tests.support.aws_stores import BorrowLayout, make_store, options_of
 COMMANDS = Abilities(commands=True)
 RESIZE = Abilities(handlers=("resize",))
 ALL_TRIES = 4
+MANY = 12
 LONGEST_REST_SECONDS = 60
 HIDDEN_SECONDS = 30
 
@@ -82,7 +83,7 @@ def resize(filling: str = "") -> JobParams:
 
 async def test_a_message_is_never_received_so_often_that_it_becomes_a_dead_letter(site: Site) -> None:
     job_id = await site.api.enqueue(make_request(params=resize()))
-    for _ in range(MAX_RECEIVE_COUNT + 2):
+    for _ in range(MANY):
         assert await site.dequeue(COMMANDS) == []
         site.pass_time(LONGEST_REST_SECONDS)
     life = (await site.api.jobs.get_job(job_id)).life

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from airunner.stores.aws.claim import ClaimedJobs
-from airunner.stores.aws.receive import Receiver
+from airunner.stores.aws.polling.gate import QueueGate
+from airunner.stores.aws.polling.receive import Receiver
 from airunner.stores.records import Demand
 from airunner.testing.clock import ManualClock
 from tests.support.consumers import turns
@@ -42,13 +43,20 @@ class Script:
     async def show_again(self, queue: str, receipts: Sequence[str]) -> None:
         assert not receipts
 
-    async def pass_on(self, queue: str, candidates: Sequence[Any], *, at_once: bool = False) -> None:
+    async def pass_on(self, queue: str, candidates: Sequence[Any]) -> None:
         assert not candidates
+
+    async def read_many(self, keys: Sequence[str]) -> dict[str, Any]:
+        return {}
+
+    def is_paused(self, item: Any) -> bool:
+        return False
 
 
 async def test_messages_that_come_to_nothing_put_nobody_behind_the_others() -> None:
     script: Any = Script()
-    receiver = Receiver(messages=script, claimer=script, rows=script, real_clock=ManualClock())
+    clock = ManualClock()
+    receiver = Receiver(messages=script, claimer=script, gate=QueueGate(script, clock), real_clock=clock)
     waiting: list[asyncio.Task[Any]] = []
     for name in ("first", "second"):
         demand = Demand(queues=("builds",), max_jobs=1, visibility_seconds=60, worker_id=name)

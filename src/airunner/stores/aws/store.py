@@ -29,7 +29,8 @@ from airunner.stores.aws.known_queues import KnownQueues, index_entry
 from airunner.stores.aws.layout import queue_key
 from airunner.stores.aws.listing import Listing
 from airunner.stores.aws.payloads import PayloadGone, Payloads
-from airunner.stores.aws.receive import Receiver
+from airunner.stores.aws.polling.gate import QueueGate
+from airunner.stores.aws.polling.receive import Receiver
 from airunner.stores.aws.reconcile import Reconciler
 from airunner.stores.aws.rows import CHECK_AFTER_MS, Rows
 from airunner.stores.aws.unreadable import UnreadableRows
@@ -96,12 +97,15 @@ class AwsStore:
         list_bounds: ListingBounds | None = None,
         drop_secrets: bool = False,
         watches_parts: bool = True,
+        real_clock: Clock | None = None,
     ) -> None:
         """Stand on tables and queues.
 
         `watches_parts` is false where a clock jumps, as in tests: then the table of the jobs is taken to
         answer all the time, and nobody is asked.
         """
+        # Polls go by the real clock, whatever jobs go by.
+        real_clock = real_clock or SystemClock()
         self._clock = clock
         self._steps = StepWatch(clock)
         self._layout = layout
@@ -111,7 +115,7 @@ class AwsStore:
         self._payloads = Payloads(aws, layout, unreadable, drop_secrets=drop_secrets)
         self._rows = rows = Rows(aws, layout, self._payloads, unreadable)
         self._log = EventLog(aws, layout, ttl_ms=events_kept_ms, unreadable=unreadable)
-        self._messages = Messages(aws, layout, self._background_tasks)
+        self._messages = Messages(aws, layout, self._background_tasks, real_clock=real_clock)
         self._known_queues = KnownQueues(aws, layout, rows, clock)
         self._listing = Listing(
             aws,
@@ -123,7 +127,7 @@ class AwsStore:
             unreadable=unreadable,
             bounds=list_bounds,
         )
-        self.changes = EventStream(aws, layout, SystemClock()) if layout.streams else None
+        self.changes = EventStream(aws, layout, real_clock) if layout.streams else None
         self._keys = Keys(aws, layout, rows, unreadable)
         self._holding = Holding(rows=rows, log=self._log, messages=self._messages)
         self._enqueuer = Enqueuer(
@@ -142,12 +146,12 @@ class AwsStore:
         claimer = Claimer(
             rows=rows, payloads=self._payloads, messages=self._messages, clock=clock, wellness=wellness
         )
+        self._gate = QueueGate(rows, real_clock)
         self._receiver = Receiver(
             messages=self._messages,
             claimer=claimer,
-            rows=rows,
-            # Polls go by the real clock, whatever jobs go by.
-            real_clock=SystemClock(),
+            gate=self._gate,
+            real_clock=real_clock,
             short_poll_seconds=short_poll_seconds,
         )
         self.dead_letters = DeadLetterQueues(
@@ -155,7 +159,7 @@ class AwsStore:
             layout,
             rows=rows,
             messages=self._messages,
-            real_clock=SystemClock(),
+            real_clock=real_clock,
             short_poll_seconds=short_poll_seconds,
         )
         self._reconciler = Reconciler(
@@ -311,8 +315,7 @@ class AwsStore:
                     else update_expression(state, removed=names)
                 ),
             )
-        if not paused:
-            self._receiver.resume(queue)
+        self._gate.note(queue, is_paused=paused)
 
     async def read_events(self, query: EventQuery) -> EventPage:
         """Return stored events after a position; the row is read before them, and says which exist."""
