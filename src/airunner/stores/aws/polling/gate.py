@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from airunner.domain.background import WakeUp
 from airunner.domain.errors import Unavailable
-from airunner.stores.aws.layout import queue_key
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
@@ -27,7 +26,7 @@ class QueueGate:
     def __init__(self, rows: Rows, real_clock: Clock) -> None:
         self._rows = rows
         self._real_clock = real_clock
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _Pause] = {}
         self._asking: dict[str, asyncio.Task[bool]] = {}
         self._news = WakeUp(real_clock)
 
@@ -51,7 +50,7 @@ class QueueGate:
 
     def note(self, queue: str, *, is_paused: bool) -> None:
         """Keep what was just read or written of a queue."""
-        self._known[queue] = _Known(self._real_clock.monotonic(), is_paused)
+        self._known[queue] = _Pause(self._real_clock.monotonic(), is_paused)
         self._news.notify()
 
     def distrust(self, queue: str) -> None:
@@ -73,8 +72,7 @@ class QueueGate:
             await asyncio.wait(asking)
 
     async def _ask(self, queue: str) -> bool:
-        key = queue_key(queue)
-        is_paused = self._rows.is_paused((await self._rows.read_many([key])).get(key))
+        is_paused = await self._rows.read_paused(queue)
         self.note(queue, is_paused=is_paused)
         return is_paused
 
@@ -85,6 +83,6 @@ class QueueGate:
             task.exception()
 
 
-class _Known(NamedTuple):
+class _Pause(NamedTuple):
     at: int
     is_paused: bool
