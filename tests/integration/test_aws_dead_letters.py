@@ -19,13 +19,14 @@ from airunner.domain.job import JobParams
 from airunner.domain.requests import Redrive
 from airunner.services.composition import Services
 from airunner.services.queue_metrics import MESSAGES_INTERVAL_MS, QueueMetrics
-from airunner.stores.aws.layout import MAX_RECEIVE_COUNT, Layout, queues
+from airunner.stores.aws.layout import Layout
 from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.factories import make_services
 from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.strict import StrictProxy
+from tests.support.aws_queues import limit_receives
 from tests.support.aws_stores import make_resources, make_store, options_of
 from tests.support.scraping import gauge_value
 from tests.support.serving import serve
@@ -33,6 +34,7 @@ from tests.support.serving import serve
 pytest_plugins = ("tests.support.aws",)
 
 QUEUE = "builds"
+FEW_RECEIVES = 5
 NOBODY = "01a1deef-6ec3-767a-80ab-09316c849922"
 
 
@@ -100,14 +102,10 @@ def named(layout: Layout) -> dict[str, str]:
 async def test_what_nobody_can_read_ends_there_and_is_told_apart(
     site: Site, emulator: EmulatorProcess
 ) -> None:
-    arn = (await site.aws.sqs("GetQueueAttributes", QueueUrl=site.dead_url, AttributeNames=["QueueArn"]))[
-        "Attributes"
-    ]["QueueArn"]
-    attributes = {"RedrivePolicy": queues(site.layout)[0].attributes(arn)["RedrivePolicy"]}
-    await site.aws.sqs("SetQueueAttributes", QueueUrl=site.url, Attributes=attributes)
+    await limit_receives(site.aws, site.url, FEW_RECEIVES)
     for body in ("no JSON", '{"job_id": "queue#builds"}', '{"job_id": ' + f'"{"x" * 3000}"' + "}"):
         await site.aws.sqs("SendMessage", QueueUrl=site.url, MessageBody=body)
-    for _ in range(MAX_RECEIVE_COUNT + 1):
+    for _ in range(FEW_RECEIVES + 1):
         assert await site.client.dequeue(QUEUE, max_jobs=10, wait_seconds=0) == []
         emulator.advance(31)
     page = await site.client.list_dead_letters(QUEUE)

@@ -82,7 +82,7 @@ async def test_what_is_made_is_as_defined(account: Aws, layout: Layout) -> None:
     assert found["SqsManagedSseEnabled"] == "true"
     assert json.loads(found["RedrivePolicy"]) == {
         "deadLetterTargetArn": f"{found['QueueArn']}-dlq",
-        "maxReceiveCount": 10,
+        "maxReceiveCount": 1000,
     }
     jobs, events = await described(account, layout.jobs_table), await described(account, layout.events_table)
     assert keys_of(jobs) == [("job_id", "HASH")]
@@ -140,8 +140,15 @@ async def test_a_queue_that_was_changed_is_mended(account: Aws, layout: Layout) 
     assert again[1].details == ("RedrivePolicy", "VisibilityTimeout")
     found = await queue_attributes(account, made[1].name)
     assert found["VisibilityTimeout"] == "300"
-    assert json.loads(found["RedrivePolicy"])["maxReceiveCount"] == 10
+    assert json.loads(found["RedrivePolicy"])["maxReceiveCount"] == 1000
     assert found["DelaySeconds"] == "3"
+
+
+async def test_more_receives_than_we_need_are_left_to_the_operator(account: Aws, layout: Layout) -> None:
+    made = await make(account, layout)
+    policy = json.dumps({"deadLetterTargetArn": made[0].arn, "maxReceiveCount": "1001"})
+    await account.sqs("SetQueueAttributes", QueueUrl=made[1].url, Attributes={"RedrivePolicy": policy})
+    assert set(changes(await make(account, layout)).values()) == {Change.UNCHANGED}
 
 
 async def test_a_bare_table_gets_all_that_it_lacks(account: Aws, layout: Layout) -> None:

@@ -1,4 +1,4 @@
-"""A queue with a dead-letter queue on the emulator."""
+"""Queues with a dead-letter queue on the emulator."""
 
 from __future__ import annotations
 
@@ -11,11 +11,21 @@ from tests.doubles.aws.emulator import REGION
 async def make_queues(account: Aws, name: str, max_receive_count: int) -> tuple[str, str]:
     """Make a queue and its dead-letter queue; return their addresses, that of the latter first."""
     dead_url: str = (await account.sqs("CreateQueue", QueueName=f"{name}-dlq"))["QueueUrl"]
+    attributes = _put_aside(dead_url, max_receive_count)
+    made = await account.sqs("CreateQueue", QueueName=name, Attributes=attributes)
+    return dead_url, made["QueueUrl"]
+
+
+async def limit_receives(account: Aws, url: str, max_receive_count: int) -> None:
+    """Let a queue that has a dead-letter queue put messages aside after so many receives."""
+    attributes = _put_aside(f"{url}-dlq", max_receive_count)
+    await account.sqs("SetQueueAttributes", QueueUrl=url, Attributes=attributes)
+
+
+def _put_aside(dead_url: str, max_receive_count: int) -> dict[str, str]:
     number, dead_name = dead_url.split("/")[-2:]
     redrive = {
         "deadLetterTargetArn": f"arn:aws:sqs:{REGION}:{number}:{dead_name}",
         "maxReceiveCount": max_receive_count,
     }
-    attributes = {"RedrivePolicy": json.dumps(redrive)}
-    made = await account.sqs("CreateQueue", QueueName=name, Attributes=attributes)
-    return dead_url, made["QueueUrl"]
+    return {"RedrivePolicy": json.dumps(redrive)}

@@ -67,11 +67,15 @@ async def _attributes(aws: Aws, url: str) -> Mapping[str, str]:
 
 
 def _same(found: str, wanted: str) -> bool:
-    """Compare attributes; SQS writes the JSON of a redrive policy in its own way, numbers even as text."""
+    """Return whether an attribute is as wanted; a redrive policy that allows more receives is.
+
+    SQS writes the JSON of a policy in its own way, numbers even as text.
+    """
     if not wanted.startswith("{"):
         return found == wanted
-    return bool(found) and _texts(json.loads(found)) == _texts(json.loads(wanted))
-
-
-def _texts(values: Mapping[str, object]) -> dict[str, str]:
-    return {name: str(value) for name, value in values.items()}
+    if not found:
+        return False
+    policy, needed = json.loads(found), json.loads(wanted)
+    if policy.get("deadLetterTargetArn") != needed["deadLetterTargetArn"]:
+        return False
+    return int(policy.get("maxReceiveCount", 0)) >= int(needed["maxReceiveCount"])

@@ -131,7 +131,7 @@ class Claimer:
         named = {message.job_id: message for message in received if message.job_id}
         items = await self._rows.read_many([*named, queue_key(queue)])
         if self._rows.is_paused(items.get(queue_key(queue))):
-            await self._messages.show_again(queue, [message.receipt for message in received])
+            await self._messages.give_back(queue, [message.receipt for message in received])
             return True, []
         spare = [message.receipt for message in received if named.get(message.job_id, message) is not message]
         self._messages.delete_later(queue, spare)
@@ -159,7 +159,7 @@ class Claimer:
         left = 0 if beyond else room - sum(candidate.size for candidate in fitting)
         return ClaimedJobs(jobs=jobs, room=left)
 
-    async def pass_on(self, queue: str, candidates: Sequence[Candidate], *, at_once: bool = False) -> None:
+    async def pass_on(self, queue: str, candidates: Sequence[Candidate]) -> None:
         """Let jobs be looked at again later that nobody here can do. Their rows, and so their tries, stay.
 
         Each gets a new message: one that was received again and again would end as a dead letter. What cannot
@@ -169,7 +169,7 @@ class Claimer:
             return
         now = self._clock.now()
         wakes = [
-            Wake(row.job_id, row.life.attempt + 1, 0 if at_once else _seconds_until_next_look(row.life, now))
+            Wake(row.job_id, row.life.attempt + 1, _seconds_until_next_look(row.life, now))
             for row in (candidate.row for candidate in candidates)
         ]
         sent = await self._messages.send(queue, wakes)

@@ -28,7 +28,9 @@ LISTING_INDEX: Final = "listing"
 CHECKS_INDEX: Final = "checks"
 TTL_ATTRIBUTE: Final = "ttl"
 
-MAX_RECEIVE_COUNT: Final = 10
+# Rows count tries. A receive that ends without a claim is nothing unusual: a pause, a table that is away, a
+# worker that left. What can be claimed never comes near this; what nobody can read gets there within hours.
+MAX_RECEIVE_COUNT: Final = 1_000
 OBJECT_PREFIX: Final = "jobs/"
 OBJECT_EXPIRY_DAYS: Final = 60
 MAX_QUEUE_NAME: Final = 80  # of SQS

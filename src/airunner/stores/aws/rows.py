@@ -25,6 +25,7 @@ from airunner.stores.aws.items import (
     text,
     update_expression,
 )
+from airunner.stores.aws.layout import queue_key
 from airunner.stores.aws.unreadable import key_of
 from airunner.stores.records import JobMark
 
@@ -84,6 +85,14 @@ class Rows:
             return False
         (paused,) = self._unreadable.readable("queue", [item], _paused) or (False,)
         return paused
+
+    async def read_paused(self, queue: str) -> bool:
+        """Return whether a queue is paused now."""
+        key = {"job_id": text(queue_key(queue))}
+        answer = await self._aws.dynamodb(
+            "GetItem", TableName=self._layout.jobs_table, Key=key, ConsistentRead=True
+        )
+        return self.is_paused(answer.get("Item"))
 
     async def read_many(self, keys: Sequence[str], **options: Any) -> dict[str, Item]:
         """Return the items that exist of these keys, consistently unless told otherwise."""

@@ -29,7 +29,8 @@ from airunner.stores.aws.known_queues import KnownQueues, index_entry
 from airunner.stores.aws.layout import queue_key
 from airunner.stores.aws.listing import Listing
 from airunner.stores.aws.payloads import PayloadGone, Payloads
-from airunner.stores.aws.receive import Receiver
+from airunner.stores.aws.polling.gate import QueueGate
+from airunner.stores.aws.polling.receive import Receiver
 from airunner.stores.aws.reconcile import Reconciler
 from airunner.stores.aws.rows import CHECK_AFTER_MS, Rows
 from airunner.stores.aws.unreadable import UnreadableRows
@@ -97,12 +98,15 @@ class AwsStore:
         drop_secrets: bool = False,
         watches_parts: bool = True,
         row_format: int = 1,
+        real_clock: Clock | None = None,
     ) -> None:
         """Stand on tables and queues.
 
         `watches_parts` is false where a clock jumps, as in tests: then the table of the jobs is taken to
         answer all the time, and nobody is asked.
         """
+        # Polls go by the real clock, whatever jobs go by.
+        real_clock = real_clock or SystemClock()
         self._clock = clock
         self._steps = StepWatch(clock)
         self._layout = layout
@@ -112,7 +116,7 @@ class AwsStore:
         self._payloads = Payloads(aws, layout, unreadable, drop_secrets=drop_secrets, row_format=row_format)
         self._rows = rows = Rows(aws, layout, self._payloads, unreadable)
         self._log = EventLog(aws, layout, ttl_ms=events_kept_ms, unreadable=unreadable)
-        self._messages = Messages(aws, layout, self._background_tasks)
+        self._messages = Messages(aws, layout, self._background_tasks, real_clock=real_clock)
         self._known_queues = KnownQueues(aws, layout, rows, clock)
         self._listing = Listing(
             aws,
@@ -124,7 +128,7 @@ class AwsStore:
             unreadable=unreadable,
             bounds=list_bounds,
         )
-        self.changes = EventStream(aws, layout, SystemClock()) if layout.streams else None
+        self.changes = EventStream(aws, layout, real_clock) if layout.streams else None
         self._keys = Keys(aws, layout, rows, unreadable)
         self._holding = Holding(rows=rows, log=self._log, messages=self._messages)
         self._enqueuer = Enqueuer(
@@ -143,12 +147,12 @@ class AwsStore:
         claimer = Claimer(
             rows=rows, payloads=self._payloads, messages=self._messages, clock=clock, wellness=wellness
         )
+        self._gate = QueueGate(rows, real_clock)
         self._receiver = Receiver(
             messages=self._messages,
             claimer=claimer,
-            rows=rows,
-            # Polls go by the real clock, whatever jobs go by.
-            real_clock=SystemClock(),
+            gate=self._gate,
+            real_clock=real_clock,
             short_poll_seconds=short_poll_seconds,
         )
         self.dead_letters = DeadLetterQueues(
@@ -156,7 +160,7 @@ class AwsStore:
             layout,
             rows=rows,
             messages=self._messages,
-            real_clock=SystemClock(),
+            real_clock=real_clock,
             short_poll_seconds=short_poll_seconds,
         )
         self._reconciler = Reconciler(
@@ -312,8 +316,7 @@ class AwsStore:
                     else update_expression(state, removed=names)
                 ),
             )
-        if not paused:
-            self._receiver.resume(queue)
+        self._gate.note(queue, is_paused=paused)
 
     async def read_events(self, query: EventQuery) -> EventPage:
         """Return stored events after a position; the row is read before them, and says which exist."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,16 +19,21 @@ from airunner.domain.limits import MAX_VISIBILITY_SECONDS
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from airunner.aws.calls import Aws
     from airunner.domain.background import BackgroundTasks
+    from airunner.domain.clock import Clock
     from airunner.stores.aws.layout import Layout
 
 _log = get_logger("airunner.aws")
 
+GIVE_BACK_SECONDS: Final = (1, 5)
+"""How long what came for nobody stays hidden: drawn anew each time, so that it does not go round at once."""
+
 # What was received and lost on its way to us comes back after this; a claim prolongs it.
 _RECEIVED_SECONDS: Final = 30
+_MOST_REMEMBERED: Final = 10_000
 # Other items of the table have a # in their keys.
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
@@ -55,10 +62,14 @@ class Messages:
     anything.
     """
 
-    def __init__(self, aws: Aws, layout: Layout, background_tasks: BackgroundTasks) -> None:
+    def __init__(
+        self, aws: Aws, layout: Layout, background_tasks: BackgroundTasks, *, real_clock: Clock
+    ) -> None:
         self._aws = aws
         self._layout = layout
         self._background_tasks = background_tasks
+        self._real_clock = real_clock
+        self._receipts = _Receipts(real_clock)
         self._urls = {queue: url for queue, url in layout.queues.items() if url}
         self._deletes: dict[str, list[str]] = {}
         self._extending: dict[str, asyncio.Task[None]] = {}
@@ -113,7 +124,12 @@ class Messages:
             if not sqs.is_missing_queue(refused):
                 raise
             raise Unavailable(f"queue {queue} does not exist in SQS; it has to be provisioned") from None
+        self._receipts.received(message.receipt for message in received)
         return [ReceivedWake(job_id_of(message.body), message.receipt) for message in received]
+
+    async def give_back(self, queue: str, receipts: Sequence[str]) -> None:
+        """Make messages visible again that may not be claimed now, after a moment."""
+        await self.show_again(queue, receipts, random.randint(*GIVE_BACK_SECONDS))  # noqa: S311  spreads load
 
     async def show_again(self, queue: str, receipts: Sequence[str], seconds: int = 0) -> None:
         """Make messages visible after so long; what cannot be done shows by itself later.
@@ -123,7 +139,8 @@ class Messages:
         await self._hide(queue, receipts, seconds, self._extensions(receipts))
 
     def extend_later(self, queue: str, receipts: Sequence[str], seconds: int) -> None:
-        """Keep messages invisible for so long from now, while others go on."""
+        """Keep messages invisible for so long from now, or as long as SQS grants, while others go on."""
+        receipts = self._receipts.extendable(receipts)
         if not receipts:
             return
         hiding = self._hide(queue, receipts, seconds, self._extensions(receipts))
@@ -156,9 +173,11 @@ class Messages:
             await asyncio.wait(after)
         if queue not in self._urls:
             return  # a holder from before it was taken out of the settings; its row alone counts
-        seconds = min(seconds, MAX_VISIBILITY_SECONDS)
-        outcomes = await sqs.change_visibility(self._aws, self._urls[queue], receipts, seconds)
-        self._count_failures("ChangeMessageVisibilityBatch", queue, outcomes)
+        for allowed, some in self._receipts.by_allowance(receipts, seconds).items():
+            outcomes = await sqs.change_visibility(self._aws, self._urls[queue], some, allowed)
+            self._receipts.note_refusals(some, outcomes)
+            failures = [error for error in outcomes if error and not sqs.is_gone(error)]
+            self._count_failures("ChangeMessageVisibilityBatch", queue, failures)
 
     async def _delete_waiting(self, queue: str) -> None:
         # What is deleted in the same turn of the loop goes along.
@@ -174,6 +193,53 @@ class Messages:
         if errors:
             _log.warning("aws.follow_up_failed", operation=operation, queue=queue, error=errors[0].text)
         telemetry.aws_follow_ups_failed.add(len(errors))
+
+
+class _Receipts:
+    """What SQS still grants to the receipts of messages.
+
+    It hides a message for 12 hours in all, counted from its receive, and refuses what goes beyond; a receipt
+    whose message was deleted or received again it refuses for good. A job may run longer than either: its row
+    keeps it then, and the message does not matter any more. Whoever has not received a message itself learns
+    its age from the refusal.
+    """
+
+    def __init__(self, real_clock: Clock) -> None:
+        self._real_clock = real_clock
+        # When a message was received; None once its receipt was refused.
+        self._received_at: OrderedDict[str, int | None] = OrderedDict()
+
+    def received(self, receipts: Iterable[str]) -> None:
+        """Remember that messages were received now."""
+        self._remember(dict.fromkeys(receipts, self._real_clock.monotonic()))
+
+    def by_allowance(self, receipts: Sequence[str], seconds: int) -> dict[int, list[str]]:
+        """Return receipts by how long they may hide their messages, where so long is wanted."""
+        allowed: dict[int, list[str]] = {}
+        for receipt in receipts:
+            allowed.setdefault(max(0, min(seconds, self._left_seconds(receipt))), []).append(receipt)
+        return allowed
+
+    def extendable(self, receipts: Sequence[str]) -> list[str]:
+        """Return those receipts that may still hide their message any longer."""
+        return [receipt for receipt in receipts if self._left_seconds(receipt) > 0]
+
+    def note_refusals(self, receipts: Sequence[str], outcomes: Sequence[AirunnerError | None]) -> None:
+        """Remember which receipts are good for nothing any more."""
+        answered = zip(receipts, outcomes, strict=True)
+        self._remember({receipt: None for receipt, error in answered if error and sqs.is_gone(error)})
+
+    def _left_seconds(self, receipt: str) -> int:
+        now = self._real_clock.monotonic()
+        received_at = self._received_at.get(receipt, now)
+        if received_at is None:
+            return 0
+        return MAX_VISIBILITY_SECONDS - (now - received_at) // 1000 - 1
+
+    def _remember(self, received_at: Mapping[str, int | None]) -> None:
+        self._received_at |= received_at
+        while len(self._received_at) > _MOST_REMEMBERED:
+            self._received_at.popitem(last=False)
 
 
 def job_id_of(body: str) -> str:

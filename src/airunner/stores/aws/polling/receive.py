@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from airunner.aws.sqs import MAX_ENTRIES
-from airunner.domain.clock import wait_until
+from airunner.domain.background import WakeUp
 from airunner.domain.errors import AirunnerError, error_text
 from airunner.domain.retry import RetryPolicy, retry
-from airunner.stores.aws.layout import queue_key
+from airunner.stores.aws.wakeups import GIVE_BACK_SECONDS
 from airunner.stores.waiting import WaitingRoom
 from airunner.telemetry.logs import get_logger
 
@@ -19,26 +21,29 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.domain.job import Job
     from airunner.stores.aws.claim import Candidate, Claimer
-    from airunner.stores.aws.rows import Rows
+    from airunner.stores.aws.polling.gate import QueueGate
     from airunner.stores.aws.wakeups import Messages, ReceivedWake
     from airunner.stores.records import Demand
 
 _log = get_logger("airunner.aws")
 
 _LONG_POLL_SECONDS: Final = 20
-_AFTER_FAILURE: Final = RetryPolicy(first_seconds=1.0, factor=1.0, jitter=0.0)
-_PAUSE_POLL_MS: Final = 2_000
+# Spread, so that the polls of all queues and servers do not come back together.
+_AFTER_FAILURE: Final = RetryPolicy(first_seconds=1.0, max_seconds=5.0, jitter=0.5)
 _MOST_POLLS: Final = 4
-# How many receives that bring what it cannot do one call goes through before it waits with the others.
+# SQS answers a long poll at once if it has anything: a queue that did not within this has nothing.
+_ANSWERS_WITHIN_MS: Final = 500
+# How many receives that bring what it cannot do one call goes through before it answers.
 _MOST_REFUSALS: Final = 10
 
 
 class Receiver:
     """Serves demands from the queues.
 
-    A receive is never cancelled for one of them: what it brings goes to the next that waits, or is shown
-    again at once. Nobody is answered before the claim is written, and a demand that is withdrawn meanwhile
-    is answered with what it got.
+    Nothing is received unless the gate of its queue is open, and no receive is cancelled because a demand
+    left: what it brings goes to the next that waits. What comes for nobody stays at hand for a few seconds,
+    and then goes back. Nobody is answered before the claim is written, and a demand that is withdrawn
+    meanwhile is answered with what it got.
     """
 
     def __init__(
@@ -46,35 +51,40 @@ class Receiver:
         *,
         messages: Messages,
         claimer: Claimer,
-        rows: Rows,
+        gate: QueueGate,
         real_clock: Clock,
         short_poll_seconds: int = 1,
     ) -> None:
         self._messages = messages
         self._claimer = claimer
-        self._rows = rows
+        self._gate = gate
         self._real_clock = real_clock
         # How long one who does not want to wait waits: only a long poll asks all the servers of SQS.
         self._short_poll_seconds = short_poll_seconds
         self._room: WaitingRoom[asyncio.Future[Sequence[Job]]] = WaitingRoom()
         # Demands that somebody works for, and whether they were withdrawn meanwhile.
         self._busy: dict[Demand, bool] = {}
-        self._polls: dict[str, set[asyncio.Task[None]]] = {}
-        # Those polls that have brought messages, and claim what they name.
+        # The polls of a queue, and when each of them last asked for messages.
+        self._polls: dict[str, dict[asyncio.Task[None], int]] = {}
+        # Those polls that have brought messages, and claim what they name or have it at hand.
         self._serving: set[asyncio.Task[None]] = set()
-        self._paused: dict[str, asyncio.Event] = {}
+        # What came for nobody, by its receipt.
+        self._at_hand: dict[str, dict[str, ReceivedWake]] = {}
+        # Somebody came, or a poll had its answer.
+        self._news = WakeUp(real_clock)
         # Queues whose last messages nobody here could do: there may be many more of them before others.
         self._refusing: set[str] = set()
         self._closed = False
 
     async def dequeue(self, demand: Demand) -> Sequence[Job]:
-        """Claim jobs of the first queue that has any, or wait for them."""
+        """Claim jobs of the first queue that has any, or wait for them.
+
+        Of the queues of one who waits all are asked at the same time, and preferred as far as SQS lets us.
+        """
         for queue in demand.queues:
             self._messages.check_queue(queue)
-        if not demand.waits or len(demand.queues) > 1:
-            jobs = await self._sweep(demand)
-            if jobs is not None:
-                return jobs
+        if not demand.waits:
+            return await self._sweep(demand)
         answer: asyncio.Future[Sequence[Job]] = asyncio.get_running_loop().create_future()
         self._park(demand, answer)
         return await answer
@@ -87,47 +97,41 @@ class Receiver:
         elif demand in self._busy:
             self._busy[demand] = True
 
-    def resume(self, queue: str) -> None:
-        """Look at a queue again that was paused."""
-        resumed = self._paused.pop(queue, None)
-        if resumed:
-            resumed.set()
-
     async def close(self) -> None:
         """Let everybody go, and stop receiving."""
         self._closed = True
         for answer in self._room.empty_out():
             answer.set_result(())
+        self._news.notify()
         polls = {poll for polls in self._polls.values() for poll in polls}
         # What is being claimed is still answered: cancelled, it would be held by nobody until it lapses.
         for poll in polls - self._serving:
             poll.cancel()
         if polls:
             await asyncio.wait(polls)
+        await self._gate.close()
 
-    async def _sweep(self, demand: Demand) -> Sequence[Job] | None:
-        """Look at each queue once, in order; None says that the demand is to wait."""
+    async def _sweep(self, demand: Demand) -> Sequence[Job]:
+        """Look at each queue once, in order."""
         self._busy[demand] = False
-        wait_seconds = 0 if demand.waits else self._short_poll_seconds
         try:
             for queue in demand.queues:
-                jobs = await self._take(queue, demand, wait_seconds)
+                jobs = await self._take(queue, demand)
                 if jobs or self._busy[demand]:
                     return jobs
         finally:
-            withdrawn = self._busy.pop(demand)
-        return None if demand.waits and not withdrawn and not self._closed else ()
+            del self._busy[demand]
+        return ()
 
-    async def _take(self, queue: str, demand: Demand, wait_seconds: int) -> list[Job]:
+    async def _take(self, queue: str, demand: Demand) -> list[Job]:
         """Claim what is there, in as many receives as it takes."""
-        if not await self._is_open(queue):
-            return []
         taken: list[Job] = []
         room, refusals = demand.max_bytes, 0
-        while len(taken) < demand.max_jobs and room > 0:
-            wanted = min(demand.max_jobs - len(taken), MAX_ENTRIES)
+        while len(taken) < demand.max_jobs and room > 0 and refusals < _MOST_REFUSALS:
             try:
-                received = await self._messages.receive(queue, wanted, 0 if taken else wait_seconds)
+                received = await self._receive(queue, demand.max_jobs - len(taken), is_first=not taken)
+                if not received:
+                    break
                 found = await self._look(queue, received)
                 mine = [candidate for candidate in found if demand.can_do(candidate.handler_key)]
                 claimed = await self._claimer.claim(queue, mine, demand, room)
@@ -136,22 +140,33 @@ class Receiver:
                 others = [candidate for candidate in found if candidate not in mine]
                 await self._share_out(queue, others, refused=True)
             except AirunnerError as error:
+                self._gate.distrust(queue)
                 if not taken:
                     raise
                 # What was claimed before must not be lost.
                 _log.warning("aws.receive_failed", queue=queue, error=error.text)
                 break
             refusals += bool(others)
-            if not received or queue in self._paused or refusals == _MOST_REFUSALS:
-                break
         return taken
 
-    async def _look(self, queue: str, received: Sequence[ReceivedWake]) -> list[Candidate]:
-        if not received:
+    async def _receive(self, queue: str, wanted: int, *, is_first: bool) -> list[ReceivedWake]:
+        """Return what is at hand, or else what a short receive brings, if the queue may be received from."""
+        if not await self._gate.is_open(queue):
             return []
-        paused, found = await self._claimer.look(queue, received)
-        if paused:
-            self._paused.setdefault(queue, asyncio.Event())
+        if at_hand := self._take_at_hand(queue, wanted):
+            return at_hand
+        wait_seconds = self._short_poll_seconds if is_first else 0
+        received = await self._messages.receive(queue, min(wanted, MAX_ENTRIES), wait_seconds)
+        # A poll of ours may have been quicker.
+        return received or self._take_at_hand(queue, wanted)
+
+    def _take_at_hand(self, queue: str, wanted: int) -> list[ReceivedWake]:
+        at_hand = self._at_hand.get(queue, {})
+        return [at_hand.pop(receipt) for receipt in list(at_hand)[:wanted]]
+
+    async def _look(self, queue: str, received: Sequence[ReceivedWake]) -> list[Candidate]:
+        is_paused, found = await self._claimer.look(queue, received)
+        self._gate.note(queue, is_paused=is_paused)
         return found
 
     def _park(self, demand: Demand, answer: asyncio.Future[Sequence[Job]], *, first: bool = False) -> None:
@@ -159,17 +174,22 @@ class Receiver:
             answer.set_result(())
             return
         self._room.park(demand, answer, first=first)
+        self._news.notify()
         for queue in demand.queues:
-            polls = self._polls.setdefault(queue, set())
+            polls = self._polls.setdefault(queue, {})
             if len(polls) < min(_MOST_POLLS, -(-self._wanted(queue) // MAX_ENTRIES)):
                 poll = asyncio.create_task(self._poll(queue), name=f"poll {queue}")
-                polls.add(poll)
-                poll.add_done_callback(polls.discard)
+                polls[poll] = self._real_clock.now()
+                poll.add_done_callback(partial(self._forget_poll, queue))
+
+    def _forget_poll(self, queue: str, poll: asyncio.Task[None]) -> None:
+        self._polls[queue].pop(poll, None)
 
     def _wanted(self, queue: str) -> int:
         return sum(demand.max_jobs for demand in self._room.waiting_for([queue]))
 
     async def _poll(self, queue: str) -> None:
+        """Receive as long as somebody waits. A failure is followed by a pause, and by a look at the table."""
         poll = cast("asyncio.Task[None]", asyncio.current_task())
 
         def log(error: Exception, _: int) -> None:
@@ -184,33 +204,78 @@ class Receiver:
                 on_failure=log,
             )
         # In the same turn of the loop: whoever parks next must not count on this one.
-        self._polls[queue].discard(poll)
+        self._forget_poll(queue, poll)
 
     async def _poll_once(self, queue: str, poll: asyncio.Task[None]) -> None:
         if not self._wanted(queue):
             return
-        if not await self._is_open(queue):
-            await self._until_resumed(queue)
+        if not await self._gate.is_open(queue):
+            await self._gate.wait(queue)
         elif wanted := self._wanted(queue):
+            self._polls[queue][poll] = self._real_clock.now()
             count = MAX_ENTRIES if queue in self._refusing else wanted
             received = await self._messages.receive(queue, count, _LONG_POLL_SECONDS)
             self._serving.add(poll)
             try:
                 await self._serve(queue, received)
+            except AirunnerError:
+                self._gate.distrust(queue)
+                raise
             finally:
                 self._serving.discard(poll)
+                self._news.notify()
 
     async def _serve(self, queue: str, received: Sequence[ReceivedWake]) -> None:
-        """Claim messages for those who wait, in the order of their arrival."""
+        """Claim messages for those who wait, in the order of their arrival.
+
+        Those that come for nobody are at hand for one to five seconds, and are shown again after that: at
+        once, they would go from poll to poll of all servers, and each receive counts.
+        """
+        give_back_at = self._real_clock.now() + int(1000 * random.uniform(*GIVE_BACK_SECONDS))  # noqa: S311  spreads load, guards nothing
+        while received:
+            if queue in self._room.queues:
+                await self._let_preferred_first(queue)
+                received = await self._share_out(queue, await self._look(queue, received))
+            else:
+                received = await self._keep_at_hand(queue, received, give_back_at)
+
+    async def _keep_at_hand(
+        self, queue: str, received: Sequence[ReceivedWake], until: int
+    ) -> Sequence[ReceivedWake]:
+        """Return those messages for which somebody has come; nothing once they went back."""
+        at_hand = self._at_hand.setdefault(queue, {})
+        at_hand |= {message.receipt: message for message in received}
+        while not self._closed and queue not in self._room.queues and await self._news.wait(until):
+            pass
+        mine = [message for message in received if at_hand.pop(message.receipt, None)]
         if queue in self._room.queues:
-            await self._share_out(queue, await self._look(queue, received))
-        else:
-            await self._messages.show_again(queue, [message.receipt for message in received])
+            return mine
+        left_seconds = max(0, -(-(until - self._real_clock.now()) // 1000))
+        await self._messages.show_again(queue, [message.receipt for message in mine], left_seconds)
+        return ()
 
-    async def _share_out(self, queue: str, found: Sequence[Candidate], *, refused: bool = False) -> None:
-        """Give each who waits what it can do.
+    async def _let_preferred_first(self, queue: str) -> None:
+        """Give the queues that somebody prefers to this one the time to answer, where they were just asked.
 
-        What nobody here can do rests for a while; what is left because nobody waits is there again at once.
+        Otherwise the quickest of the answers would decide which queue comes first.
+        """
+        latest = self._real_clock.now() + _ANSWERS_WITHIN_MS
+        while (until := min(latest, self._preferred_until(queue))) > self._real_clock.now():
+            await self._news.wait(until)
+
+    def _preferred_until(self, queue: str) -> int:
+        """Return when the queues have had their time that those who wait for this one prefer to it."""
+        waiting = self._room.waiting_for([queue])
+        preferred = {other for demand in waiting for other in demand.queues[: demand.queues.index(queue)]}
+        asked_at = [min(polls.values()) for other in preferred if (polls := self._polls.get(other))]
+        return max(asked_at, default=0) + _ANSWERS_WITHIN_MS
+
+    async def _share_out(
+        self, queue: str, found: Sequence[Candidate], *, refused: bool = False
+    ) -> list[ReceivedWake]:
+        """Give each who waits what it can do; return what is left because nobody waits.
+
+        What nobody here can do rests for a while.
         """
         while found:
             demand = next(self._able(queue, found), None)
@@ -220,14 +285,11 @@ class Receiver:
             mine = able[: demand.max_jobs]
             found = [candidate for candidate in found if candidate not in mine]
             await self._serve_one(queue, mine, demand)
-        if refused or queue in self._room.queues:
-            self._refusing = self._refusing | {queue} if found else self._refusing - {queue}
-            await self._claimer.pass_on(queue, found)
-        elif queue in self._refusing:
-            # More was received than was wanted, and shall not be a receive nearer to the dead letters for it.
-            await self._claimer.pass_on(queue, found, at_once=True)
-        else:
-            await self._messages.show_again(queue, [candidate.message.receipt for candidate in found])
+        if not refused and queue not in self._room.queues:
+            return [candidate.message for candidate in found]
+        self._refusing = self._refusing | {queue} if found else self._refusing - {queue}
+        await self._claimer.pass_on(queue, found)
+        return []
 
     def _able(self, queue: str, found: Sequence[Candidate]) -> Iterator[Demand]:
         """Yield those who wait and can do one of these jobs."""
@@ -250,17 +312,3 @@ class Receiver:
             else:
                 # It was its turn: messages that came to nothing do not put it behind the others.
                 self._park(demand, answer, first=True)
-
-    async def _is_open(self, queue: str) -> bool:
-        """Return whether a queue may be received from; one that was paused is looked up again."""
-        if queue in self._paused:
-            items = await self._rows.read_many([queue_key(queue)])
-            if not self._rows.is_paused(items.get(queue_key(queue))):
-                self.resume(queue)
-        return queue not in self._paused
-
-    async def _until_resumed(self, queue: str) -> None:
-        """Wait until a queue is resumed here, or for a while: it may be resumed elsewhere."""
-        resumed = asyncio.ensure_future(self._paused[queue].wait())
-        await wait_until(self._real_clock, self._real_clock.now() + _PAUSE_POLL_MS, resumed)
-        resumed.cancel()
