@@ -166,6 +166,7 @@ def make_store(
     *,
     drop_secrets: bool = False,
     policy: RetryPolicy | None = None,
+    address: str = "",
 ) -> AwsStore:
     """Return a store on the emulator; `policy` is how its calls are repeated, QUICK where AWS is away."""
     clients = (
@@ -180,4 +181,5 @@ def make_store(
         short_poll_seconds=0,
         list_bounds=list_bounds,
         drop_secrets=drop_secrets,
+        address=address,
     )

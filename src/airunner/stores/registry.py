@@ -115,6 +115,7 @@ def _build_aws_store(settings: Settings, clock: Clock) -> JobStore:
         clock,
         events_kept_ms=kept_ms,
         drop_secrets=_drops_secrets(settings),
+        address=settings.cluster.advertise or "",
     )
 
 
