@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airunner.handlers.registry import Registry
     from airunner.server.run import Server
     from airunner.services.admission import AdmissionLimits
-    from airunner.services.composition import Services
+    from airunner.services.composition import Replica, Services
     from airunner.services.periodic import Periodic
     from airunner.stores.base import JobStore
     from airunner.stores.registry import StoreKind
@@ -181,7 +181,18 @@ def build_services(settings: Settings, clock: Clock) -> Services:
         max_streams_per_job=settings.limits.max_streams_per_job,
         maintenance_interval_seconds=settings.limits.maintenance_interval_seconds,
     )
-    return Services(build_store(settings, clock), clock, build_signer(settings), rules)
+    replica = _build_replica(settings)
+    return Services(build_store(settings, clock), clock, build_signer(settings), rules, replica)
+
+
+def _build_replica(settings: Settings) -> Replica | None:
+    """Return how this server and others ring each other, if it says where it is."""
+    if not settings.cluster.advertise:
+        return None
+    from airunner.server.bells import HttpBellPost
+    from airunner.services.composition import Replica
+
+    return Replica(address=settings.cluster.advertise, post=HttpBellPost(settings.client.ca_file))
 
 
 def _admission_limits(settings: Settings) -> AdmissionLimits:

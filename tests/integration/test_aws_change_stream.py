@@ -15,8 +15,8 @@ from airunner.domain.errors import FailedPrecondition, Unavailable
 from airunner.domain.event import Event
 from airunner.domain.requests import StreamRequest
 from airunner.services.composition import ServiceRules
-from airunner.stores.aws.change_stream import EventStream
 from airunner.stores.aws.layout import Layout
+from airunner.stores.aws.replicas.change_stream import EventStream
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.conformance.stores.backend import Api

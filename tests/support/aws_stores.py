@@ -175,6 +175,7 @@ def make_store(
     policy: RetryPolicy | None = None,
     watches_parts: bool = False,
     row_format: int = 1,
+    address: str = "",
 ) -> AwsStore:
     """Return a store on the emulator; `policy` is how its calls are repeated, QUICK where AWS is away.
 
@@ -194,4 +195,5 @@ def make_store(
         drop_secrets=drop_secrets,
         watches_parts=watches_parts,
         row_format=row_format,
+        address=address,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ async def serve(
     options: AppOptions = OPEN,
     certificate: Certificate | None = None,
     guard: ConnectionGuard | None = None,
+    listener: socket.socket | None = None,
 ) -> AsyncIterator[str]:
     """Serve a platform that is open already; several servers may share one, like replicas a store."""
     config = uvicorn.Config(
@@ -51,7 +53,7 @@ async def serve(
     server = uvicorn.Server(config)
     # The signals of the test are not the server's.
     server.capture_signals = nullcontext  # type: ignore[method-assign,assignment]
-    serving = asyncio.create_task(server.serve())
+    serving = asyncio.create_task(server.serve([listener] if listener else None))
     try:
         await until(lambda: server.started or serving.done())
         port = server.servers[0].sockets[0].getsockname()[1]

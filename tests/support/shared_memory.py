@@ -43,13 +43,14 @@ class SharedMemoryStore(MemoryStore):
                 continue
         return found
 
-    async def note_watched(self, job_ids: Sequence[str], until: int) -> None:
+    async def note_watched(self, job_ids: Sequence[str], until: int) -> Mapping[str, Lifecycle]:
         if self.failure:
             raise self.failure
         self.noted += job_ids
         for job_id in job_ids:
             job = self._jobs[job_id]
             self._jobs[job_id] = replace(job, life=replace(job.life, watched_until=until))
+        return {job_id: self._jobs[job_id].life for job_id in job_ids}
 
     async def get_life(self, job_id: str) -> Lifecycle:
         self.lives_read += 1

@@ -69,6 +69,14 @@ def test_the_worker_finds_its_queues(
     assert (list(plan.queues), plan.worker_queues) == (made, served)
 
 
+def test_each_server_says_where_the_other_one_can_ring(tmp_path: Path) -> None:
+    plan = plan_for(request(tmp_path, AIRUNNER_CLUSTER__ADVERTISE="http://elsewhere:80"), EMULATOR)
+    for address in plan.addresses:
+        assert plan.environment_of(address)["AIRUNNER_CLUSTER__ADVERTISE"] == f"http://{address}"
+    # A port that the system chooses is not known in time.
+    assert "AIRUNNER_CLUSTER__ADVERTISE" not in plan.environment_of("127.0.0.1:0")
+
+
 def test_token_keys_are_made_for_it_alone_unless_they_are_set(tmp_path: Path) -> None:
     first, second = (keys_of(plan_for(request(tmp_path), EMULATOR)) for _ in range(2))
     assert len(first) == 64

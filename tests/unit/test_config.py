@@ -32,6 +32,7 @@ DEFAULTS: Mapping[str, object] = {
     "tls.key_file": None,
     "server.behind_proxy": False,
     "server.insecure_plaintext": False,
+    "cluster.advertise": None,
     "store.type": "sqlite",
     "store.max_queued_jobs_per_queue": 0,
     "store.job_retention_days": 7,

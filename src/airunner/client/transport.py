@@ -30,17 +30,27 @@ class Transports:
     none: what is said there, keys and secrets included, stays on this machine.
     """
 
-    def __init__(self, ca_file: str | Path | None, shared: pyqwest.Transport | None = None) -> None:
-        """With a CA file, only what it signed is trusted. A shared transport serves all, and stays open."""
+    def __init__(
+        self,
+        ca_file: str | Path | None,
+        shared: pyqwest.Transport | None = None,
+        *,
+        direct: bool = False,
+    ) -> None:
+        """With a CA file, only what it signed is trusted. A shared transport serves all, and stays open.
+
+        With `direct` there is no proxy on the way to any machine.
+        """
         self._ca_file = ca_file
         self._shared = shared
+        self._direct = direct
         self._made: dict[bool, pyqwest.HTTPTransport] = {}
 
     def to(self, address: str) -> pyqwest.Transport:
         """Return the way to an address."""
         if self._shared is not None:
             return self._shared
-        direct = _is_local(address)
+        direct = self._direct or _is_local(address)
         if direct not in self._made:
             self._made[direct] = _make_transport(self._ca_file, direct=direct)
         return self._made[direct]

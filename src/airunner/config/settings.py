@@ -23,6 +23,7 @@ from airunner.config.values import (
     QueueAddresses,
     QueueName,
     RegionName,
+    ReplicaUrl,
     Seconds,
     SecretKey,
     ServerUrl,
@@ -127,6 +128,12 @@ class S3Settings(Section):
     """Where payloads go that are too large for a table; empty = they are refused."""
 
     bucket: BucketName = ""
+
+
+class ClusterSettings(Section):
+    """How other servers of the same store reach this one; without an address they look for its news."""
+
+    advertise: ReplicaUrl | None = None
 
 
 class StoreSettings(Section):
@@ -241,6 +248,7 @@ class Settings(Section):
     log_format: LogFormat = LogFormat.AUTO
     tls: TlsSettings = TlsSettings()
     server: ServerSettings = ServerSettings()
+    cluster: ClusterSettings = ClusterSettings()
     store: StoreSettings = StoreSettings()
     execution: ExecutionSettings = ExecutionSettings()
     defaults: QueueDefaults = QueueDefaults()

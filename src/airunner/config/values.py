@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_core import CoreSchema, core_schema
 
-from airunner.domain.limits import is_loopback
+from airunner.domain.limits import is_loopback, is_replica_address
 
 Item = TypeVar("Item")
 MAX_PORT = 65_535
@@ -132,6 +132,13 @@ def _split_url(text: str) -> SplitResult | None:
     return None
 
 
+def _check_replica_url(text: str) -> str:
+    address = text.rstrip("/")
+    if not is_replica_address(address):
+        raise ValueError("must be http:// or https://, a host and a port, such as http://10.0.0.7:8080")
+    return address
+
+
 def _check_queue_name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}", text):
         raise ValueError("must be a queue name: 1 to 80 letters, digits, - and _")
@@ -176,6 +183,7 @@ WholeNumber = Annotated[int, BeforeValidator(_refuse_bool)]
 Seconds = Annotated[float, BeforeValidator(_refuse_bool), Field(allow_inf_nan=False)]
 FilePath = Annotated[Path, BeforeValidator(_parse_path)]
 ServerUrl = Annotated[str, AfterValidator(_check_url)]
+ReplicaUrl = Annotated[str, AfterValidator(_check_replica_url)]
 QueueName = Annotated[str, AfterValidator(_check_queue_name)]
 QueueAddresses = Annotated[
     Mapping[QueueName, Annotated[str, BeforeValidator(_check_address)]],

@@ -71,6 +71,10 @@ class Lifecycle:
     """The instant of that."""
     watched_until: int = 0
     """Until when somebody streams the job on another server. Set by `note_watched` of a shared store."""
+    watchers_at: tuple[tuple[str, int], ...] = ()
+    """The addresses of the servers where that is, each with its own end. Set with `watched_until`."""
+    holder_at: str = ""
+    """The address of the server that the holder's last beat came to. Set with it, by a shared store."""
 
     @property
     def tries_left(self) -> int:

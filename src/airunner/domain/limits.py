@@ -40,6 +40,9 @@ MAX_BATCH_EVENTS = 50
 MAX_EVENT_BYTES = 350 * 1024
 MAX_SEQUENCE = 10**12 - 1
 MAX_NAME_BYTES = 256
+_REPLICA_ADDRESS = re.compile(
+    r"https?://(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\])(?::[1-9][0-9]{0,4})?"
+)
 MIN_SECRET_BYTES = 6
 # The year 9999: what a timestamp of the contract can hold.
 MAX_INSTANT = 253_402_300_799_999
@@ -111,6 +114,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def is_replica_address(text: str) -> bool:
+    """Return whether a text is the address of a server as others may call it: scheme, host and port alone."""
+    return len(text) <= MAX_NAME_BYTES and _REPLICA_ADDRESS.fullmatch(text) is not None
 
 
 def _refuse_uuid(field: str) -> str:

@@ -46,6 +46,7 @@ class TokenSigner:
     def __init__(self, keys: Sequence[bytes]) -> None:
         if not keys or any(len(key) < MIN_KEY_BYTES for key in keys):
             raise ValueError(f"token keys must be given and have at least {MIN_KEY_BYTES} bytes")
+        self._keys = tuple(keys)
         self._signatures = tuple(map(_Signature, keys))
         # A worker shows the token that it was given with every publish and heartbeat, mostly to us again.
         self._known: OrderedDict[str, TaskToken] = OrderedDict()
@@ -65,6 +66,10 @@ class TokenSigner:
             known = self._verify(text)
             self._remember(text, known)
         return known
+
+    def labelled(self, label: str) -> LabelledSigner:
+        """Return a signer of something else than task tokens, by keys that are derived from the same ones."""
+        return LabelledSigner([hmac.digest(key, label.encode(), "sha256") for key in self._keys])
 
     def _remember(self, text: str, token: TaskToken) -> None:
         self._known[text] = token
@@ -86,6 +91,23 @@ class TokenSigner:
             queue=queue.decode(),
             receipt=receipt.decode(),
         )
+
+
+class LabelledSigner:
+    """Signs messages of one kind: what is signed under another label is refused, and so is a task token."""
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self._keys = tuple(keys)
+
+    def sign(self, message: bytes) -> str:
+        """Return the signature of a message, as text."""
+        return hmac.digest(self._keys[0], message, "sha256").hex()
+
+    def verifies(self, message: bytes, signature: str) -> bool:
+        """Return whether a message was signed with one of the keys."""
+        given = signature.encode()
+        known = (hmac.digest(key, message, "sha256").hex().encode() for key in self._keys)
+        return any(hmac.compare_digest(given, expected) for expected in known)
 
 
 class _Signature:

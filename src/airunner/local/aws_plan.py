@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 REAL_AWS: Final = "aws"
 """What `--endpoint` says for AWS itself, which nothing else leads to."""
 
+_ADVERTISE: Final = "AIRUNNER_CLUSTER__ADVERTISE"
 _QUEUES: Final = ("priority", "default")
 _CONCURRENCY: Final = 4
 _MOST_PORTS: Final = 100
@@ -62,6 +63,12 @@ class StackPlan:
         """Return the command of one server."""
         options = ("--listen", address, "--store", "aws", "--no-auth", "--services", "jobs,events")
         return ["server", *options, *self.shared_options]
+
+    def environment_of(self, address: str) -> dict[str, str]:
+        """Return the environment of one server, which says where the other one can ring, if that is known."""
+        shared = {name: text for name, text in self.server_environment.items() if name != _ADVERTISE}
+        is_known = not address.endswith(":0")
+        return {**shared, _ADVERTISE: f"http://{address}"} if is_known else shared
 
     def worker(self, urls: Sequence[str]) -> list[str]:
         """Return the command of the worker of these servers."""

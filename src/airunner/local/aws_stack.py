@@ -93,7 +93,9 @@ class AwsStack:
         await _provision(plan)
         servers = [await self._server(stack, plan, address) for address in plan.addresses]
         self._servers |= {await server.ready(): server for server in servers}
-        worker = await self._child(plan.worker(list(self._servers)), plan, "airunner worker serves")
+        worker = await self._child(
+            plan.worker(list(self._servers)), plan.worker_environment, "airunner worker serves"
+        )
         stack.push_async_callback(self._end, worker, _HURRIED_SECONDS + plan.worker_seconds)
         await worker.ready()
         ends |= {asyncio.create_task(server.ended()): url for url, server in self._servers.items()}
@@ -102,17 +104,20 @@ class AwsStack:
         return ends
 
     async def _server(self, stack: AsyncExitStack, plan: StackPlan, address: str) -> ChildProcess:
-        server = await self._child(plan.server(address), plan, "airunner server listening on")
+        server = await self._child(
+            plan.server(address), plan.environment_of(address), "airunner server listening on"
+        )
         stack.push_async_callback(self._end, server, _HURRIED_SECONDS + plan.server_seconds)
         return server
 
-    async def _child(self, arguments: list[str], plan: StackPlan, awaited: str) -> ChildProcess:
-        is_server = arguments[0] == "server"
+    async def _child(
+        self, arguments: list[str], environment: Mapping[str, str], awaited: str
+    ) -> ChildProcess:
         child = await ChildProcess.start(
             *arguments,
             folder=Path.cwd(),
             awaited=awaited,
-            environment=plan.server_environment if is_server else plan.worker_environment,
+            environment=environment,
             pass_on=self._callbacks.on_line,
         )
         self._children.append(child)

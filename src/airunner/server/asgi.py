@@ -11,6 +11,7 @@ from airunner.domain import limits
 from airunner.rpc.application import build_applications
 from airunner.rpc.auth import Authenticator
 from airunner.rpc.entrance import Entrance
+from airunner.server.bells import bell_route
 from airunner.server.guard import LoopbackGuard
 from airunner.server.pages import health_routes
 from airunner.server.sse import event_stream_route
@@ -53,6 +54,8 @@ def build_app(services: Services, options: AppOptions) -> AsgiApp:
     routes = health_routes(services)
     if "events" in options.services:
         routes.append(event_stream_route(services.events, entrance))
+    if services.bells:
+        routes.append(bell_route(services.bells, services.notifier.ring, services.clock))
     pages: Any = Starlette(routes=routes)
     app: AsgiApp = _Router(applications, pages)
     return LoopbackGuard(app) if options.no_auth else app

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from airunner.domain.clock import SystemClock
 from airunner.domain.errors import Unavailable
 from airunner.services.admin import AdminService
 from airunner.services.admission import Admission, AdmissionLimits
@@ -17,7 +18,9 @@ from airunner.services.jobs import JobRules, JobService
 from airunner.services.maintenance import Maintenance, PartsWatch
 from airunner.services.notifier import Notifier
 from airunner.services.queue_names import QueueNames
-from airunner.services.replica_news import ChangeFeed, ReplicaNews
+from airunner.services.replicas.news import ChangeFeed, ReplicaNews
+from airunner.services.replicas.ringer import Ringer
+from airunner.services.replicas.signed_bells import SignedBells
 from airunner.services.watchers import Watchers
 from airunner.services.worker_registry import WorkerRegistry
 from airunner.stores.records import Retention
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.domain.token import TokenSigner
     from airunner.services.periodic import Periodic
+    from airunner.services.replicas.ringer import BellPost
     from airunner.stores.base import JobStore
 
 
@@ -42,18 +46,38 @@ class ServiceRules:
     maintenance_interval_seconds: float = 30
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One of several servers of a store: where others reach it, and how it reaches them."""
+
+    address: str
+    post: BellPost
+
+
 class Services:
     """The services of one server. Use as an async context: the store is opened and closed with it."""
 
     def __init__(
-        self, store: JobStore, clock: Clock, signer: TokenSigner, rules: ServiceRules | None = None
+        self,
+        store: JobStore,
+        clock: Clock,
+        signer: TokenSigner,
+        rules: ServiceRules | None = None,
+        replica: Replica | None = None,
     ) -> None:
+        """With `replica`, other servers of the store may ring here, and these services there."""
         rules = rules or ServiceRules()
         self.store = store
         self.clock = clock
         self.admission = Admission(rules.admission, clock)
         self.queue_names = QueueNames(store, self.admission, clock)
-        self.notifier = Notifier(clock)
+        self.bells = SignedBells(signer, clock) if replica else None
+        self.ringer = (
+            Ringer(replica.address, post=replica.post, bells=self.bells, clock=SystemClock())
+            if replica and self.bells
+            else None
+        )
+        self.notifier = Notifier(clock, self.ringer)
         self.watchers = Watchers(self.notifier, rules.max_streams_per_job)
         self.dispatcher = Dispatcher(store, clock)
         workers = WorkerRegistry()
@@ -114,6 +138,8 @@ class Services:
         async with AsyncExitStack() as endings:
             endings.callback(write_waiting)
             endings.push_async_callback(self.store.close)
+            if self.ringer:
+                endings.push_async_callback(self.ringer.close)
             endings.push_async_callback(self._stop_loops)
             await self.stop()
 

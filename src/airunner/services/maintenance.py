@@ -86,7 +86,9 @@ class Maintenance:
         """Look how jobs ended; this is rare enough to ask for each."""
         for job_id in job_ids:
             with suppress(NotFound):
-                metrics.expired(await self._store.get_life(job_id))
+                life = await self._store.get_life(job_id)
+                metrics.expired(life)
+                self._notifier.changed(job_id, life)
 
 
 class PartsWatch:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from airunner.domain.clock import Clock
     from airunner.domain.lifecycle import Lifecycle
+    from airunner.services.replicas.ringer import Ringer
 
 T = TypeVar("T")
 
@@ -89,7 +90,9 @@ class Bell:
 class Notifier:
     """The bells of this process, by name; one exists while somebody listens."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, ringer: Ringer | None = None) -> None:
+        self.ringer = ringer
+        """What rings at other servers, where these say that somebody listens there."""
         self._clock = clock
         self._bells: dict[str, Bell] = {}
         self._on_life: OnLife | None = None
@@ -145,12 +148,24 @@ class Notifier:
         if self._bells:
             self.ring(job_bell(job_id))
             self.saw(job_id, life, {BellKind.JOB})
+        if self.ringer and life.watchers_at:
+            self.ringer.ring_watchers(life, [job_bell(job_id)])
 
     def changed(self, job_id: str, life: Lifecycle) -> None:
         """Tell of a cancellation or an end, or that nobody holds the job any more."""
         if self._bells:
             self.ring_job(job_id)
             self.saw(job_id, life, _ALL)
+        if self.ringer and (life.watchers_at or life.holder_at):
+            names = [f"{kind}:{job_id}" for kind in BellKind]
+            self.ringer.ring_watchers(life, names)
+            self.ringer.ring_holder(life, names)
+
+    def watched(self, job_id: str, life: Lifecycle) -> None:
+        """Tell the holder of a job, who may wait at another server, that somebody watches it now."""
+        self.ring(holder_bell(job_id))
+        if self.ringer:
+            self.ringer.ring_holder(life, [holder_bell(job_id)])
 
     def saw(self, job_id: str, life: Lifecycle, told: Collection[BellKind]) -> None:
         """Take note of a life that a call has just seen; who listens to the bells `told` knows it already."""

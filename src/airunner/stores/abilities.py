@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from airunner.domain.answers import DeadLetter, DeadLetterPage, MessageCounts, PayloadLinks, Redriven
+    from airunner.domain.lifecycle import Lifecycle
     from airunner.domain.requests import Redrive
     from airunner.stores.records import JobMark
 
@@ -25,8 +26,11 @@ class SharedState(Protocol):
     async def read_marks(self, job_ids: Sequence[str]) -> Mapping[str, JobMark]:
         """Return the marks of the jobs that exist, as they were a moment ago."""
 
-    async def note_watched(self, job_ids: Sequence[str], until: int) -> None:
-        """Let every server know that somebody looks at these jobs; see `Lifecycle.watched_until`."""
+    async def note_watched(self, job_ids: Sequence[str], until: int) -> Mapping[str, Lifecycle]:
+        """Let every server know that somebody looks at these jobs here; see `Lifecycle.watched_until`.
+
+        Return the lives of those that exist.
+        """
 
 
 class RemoteParts(Protocol):

@@ -116,6 +116,7 @@ def _build_aws_store(settings: Settings, clock: Clock) -> JobStore:
         events_kept_ms=kept_ms,
         drop_secrets=_drops_secrets(settings),
         row_format=settings.store.aws.row_format,
+        address=settings.cluster.advertise or "",
     )
 
 

@@ -30,6 +30,14 @@ class CallRefusal(StrEnum):
     FAILED_KEYS = "failed_keys"
 
 
+class BellRefusal(StrEnum):
+    """Why a bell of another server was refused; the values are labels of a metric."""
+
+    RATE = "rate"
+    TOO_LARGE = "too_large"
+    UNSIGNED = "unsigned"
+
+
 class RefusalLog:
     """Counts refusals by their reason; the log has a line a minute, however many there are."""
 

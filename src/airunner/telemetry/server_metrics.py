@@ -43,6 +43,12 @@ events_batches = Counter("airunner.events.batches", "Batches that these events w
 events_published_bytes = Counter("airunner.events.published_bytes", "Size of these batches", unit="By")
 streams_active = Gauge("airunner.streams.active", "Open event streams")
 
+bells_sent = Counter(
+    "airunner.bells.sent", "Bells for jobs that were rung at other servers, or could not be", "outcome"
+)
+bells_received = Counter("airunner.bells.received", "Bells for jobs that other servers rang here")
+bells_refused = Counter("airunner.bells.refused", "Calls to ring here that were refused", "reason")
+
 connections_refused = Counter(
     "airunner.connections.refused", "Connections that were refused or ended by a limit", "reason"
 )
@@ -110,6 +116,9 @@ SERVER_METRICS: Final[tuple[Instrument, ...]] = (
     events_batches,
     events_published_bytes,
     streams_active,
+    bells_sent,
+    bells_received,
+    bells_refused,
     connections_refused,
     calls_refused,
     calls_waiting,

@@ -17,7 +17,7 @@ from airunner.domain.event import (
 from airunner.domain.job import JobParams, JobResult, Outcome
 from airunner.domain.requests import EnqueueRequest
 from airunner.domain.token import TokenSigner
-from airunner.services.composition import ServiceRules, Services
+from airunner.services.composition import Replica, ServiceRules, Services
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,10 +32,12 @@ NEVER_SECONDS = 10.0**9
 NOON = 1_700_000_000_000
 
 
-def make_services(store: JobStore, clock: Clock, rules: ServiceRules | None = None) -> Services:
+def make_services(
+    store: JobStore, clock: Clock, rules: ServiceRules | None = None, replica: Replica | None = None
+) -> Services:
     """Return services whose maintenance only runs by `maintenance.run_once()`."""
     rules = rules or ServiceRules(maintenance_interval_seconds=NEVER_SECONDS)
-    return Services(store, clock, TokenSigner([TOKEN_KEY]), rules)
+    return Services(store, clock, TokenSigner([TOKEN_KEY]), rules, replica)
 
 
 def make_request(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from airunner.domain import lifecycle
@@ -25,8 +26,9 @@ BEYOND_ROW_SECONDS: Final = 15
 class Holding:
     """Writes of holders, each one conditional on the attempt being theirs."""
 
-    def __init__(self, *, rows: Rows, log: EventLog, messages: Messages) -> None:
+    def __init__(self, *, rows: Rows, log: EventLog, messages: Messages, address: str = "") -> None:
         self._rows = rows
+        self._address = address
         self._log = log
         self._messages = messages
 
@@ -34,7 +36,8 @@ class Holding:
         """Give the holder more time."""
 
         def extended(life: Lifecycle) -> Lifecycle:
-            return lifecycle.extend(life, key.attempt, now=now, visibility_seconds=visibility_seconds)
+            longer = lifecycle.extend(life, key.attempt, now=now, visibility_seconds=visibility_seconds)
+            return replace(longer, holder_at=self._address)
 
         row = await self._rows.revise(key.job_id, extended)
         if key.receipt:

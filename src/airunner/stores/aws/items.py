@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -25,6 +26,8 @@ _ATTEMPT_STEP: Final = 10**12
 LAST_SEQUENCE: Final = _ATTEMPT_STEP - 1
 # A row is read and written with every publish: no text may make it large.
 _MAX_ERROR_CHARACTERS: Final = 1_000
+WATCHER_PREFIX: Final = "watcher_"
+"""Of the attributes that say where a job is watched, one for each server."""
 _NUMBERS: Final = (
     *("max_attempts", "due_at", "updated_at", "attempt", "handed_back", "visible_until"),
     *("visibility_seconds", "completed_by", "finished_at", "silent_attempts", "cancelled_at"),
@@ -142,6 +145,8 @@ def life_changes(before: Lifecycle | None, after: Lifecycle) -> Item:
         changes["state"] = number(int(after.state))
     if before is None or after.cancel_requested is not before.cancel_requested:
         changes["cancel_requested"] = {"BOOL": after.cancel_requested}
+    if after.holder_at != (before.holder_at if before else ""):
+        changes["holder_at"] = text(after.holder_at)
     if before is None:
         changes["sequences"] = {"M": {}}
     elif after.last_sequence > before.last_sequence:
@@ -254,4 +259,16 @@ def _life(item: Item) -> Lifecycle:
         cancelled_by=text_at(item, "cancelled_by"),
         cancelled_at=number_at(item, "cancelled_at"),
         watched_until=number_at(item, "watched_until"),
+        watchers_at=_watchers_at(item),
+        holder_at=text_at(item, "holder_at"),
     )
+
+
+def _watchers_at(item: Item) -> tuple[tuple[str, int], ...]:
+    """Return who watches a job where, and until when; what cannot be read of it is not worth a job."""
+    found: list[tuple[str, int]] = []
+    for name, value in item.items():
+        if name.startswith(WATCHER_PREFIX):
+            with suppress(KeyError, TypeError, ValueError):
+                found.append((str(value["M"]["address"]["S"]), int(value["M"]["until"]["N"])))
+    return tuple(found)

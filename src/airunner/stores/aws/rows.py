@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -20,14 +19,12 @@ from airunner.domain.job import JobState
 from airunner.stores.aws.items import (
     life_changes,
     number,
-    number_at,
     row_from_item,
     text,
     update_expression,
 )
 from airunner.stores.aws.layout import queue_key
 from airunner.stores.aws.unreadable import key_of
-from airunner.stores.records import JobMark
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -100,27 +97,6 @@ class Rows:
         wanted = [{"job_id": text(key)} for key in keys]
         items = await read_items(self._aws, self._layout.jobs_table, wanted, **options)
         return {item["job_id"]["S"]: item for item in items}
-
-    async def marks(self, job_ids: Sequence[str]) -> dict[str, JobMark]:
-        """Return what others may have changed of jobs, as it was a moment ago."""
-        items = await self.read_many(
-            job_ids,
-            ConsistentRead=False,
-            ProjectionExpression="job_id, #state, attempt, sequences, cancel_requested, watched_until",
-            ExpressionAttributeNames={"#state": "state"},
-        )
-        marks = self._unreadable.readable("job", items.values(), lambda item: (key_of(item), _mark(item)))
-        return dict(marks)
-
-    async def note_watched(self, job_id: str, until: int) -> None:
-        """Say on a job that somebody looks at it; its life and its nonce stay as they are."""
-        with suppress(ConditionFailed):
-            await self._aws.dynamodb(
-                "UpdateItem",
-                TableName=self._layout.jobs_table,
-                Key={"job_id": text(job_id)},
-                **update_expression({"watched_until": number(until)}, conditions={"job_id": text(job_id)}),
-            )
 
     async def revise(
         self,
@@ -248,17 +224,6 @@ def _may_yet_name(row: Row, attempt: int, kept: Item) -> bool:
 
 def _paused(item: Item) -> bool:
     return bool(item["paused"]["BOOL"])
-
-
-def _mark(item: Item) -> JobMark:
-    attempt = number_at(item, "attempt")
-    return JobMark(
-        state=JobState(number_at(item, "state")),
-        attempt=attempt,
-        last_sequence=number_at(item.get("sequences", {"M": {}})["M"], str(attempt)),
-        cancel_requested=bool(item.get("cancel_requested", {}).get("BOOL")),
-        watched_until=number_at(item, "watched_until"),
-    )
 
 
 def check_of(queue: str, shard: int, life: Lifecycle) -> Item:

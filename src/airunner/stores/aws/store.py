@@ -17,7 +17,6 @@ from airunner.domain.answers import PayloadLinks
 from airunner.domain.background import BackgroundTasks
 from airunner.domain.clock import StepWatch, SystemClock
 from airunner.domain.errors import AirunnerError, DeadlineExceeded, JobNotFound, error_text
-from airunner.stores.aws.change_stream import EventStream
 from airunner.stores.aws.claim import SKEW_MS, Claimer
 from airunner.stores.aws.dead_letters import DeadLetterQueues
 from airunner.stores.aws.enqueue import Enqueuer
@@ -32,6 +31,8 @@ from airunner.stores.aws.payloads import PayloadGone, Payloads
 from airunner.stores.aws.polling.gate import QueueGate
 from airunner.stores.aws.polling.receive import Receiver
 from airunner.stores.aws.reconcile import Reconciler
+from airunner.stores.aws.replicas.change_stream import EventStream
+from airunner.stores.aws.replicas.shared_marks import SharedMarks
 from airunner.stores.aws.rows import CHECK_AFTER_MS, Rows
 from airunner.stores.aws.unreadable import UnreadableRows
 from airunner.stores.aws.wakeups import Messages
@@ -76,7 +77,8 @@ _LONG_MS = 24 * 3600 * 1000
 class AwsStore:
     """Implements JobStore on one set of queues and tables, beside any number of others that do the same.
 
-    Opens the connection that it is given, and closes it.
+    Opens the connection that it is given, and closes it. `address` is where others may ring for us; see
+    `services.replicas.ringer`.
     """
 
     capabilities = Capabilities(
@@ -99,6 +101,7 @@ class AwsStore:
         watches_parts: bool = True,
         row_format: int = 1,
         real_clock: Clock | None = None,
+        address: str = "",
     ) -> None:
         """Stand on tables and queues.
 
@@ -130,7 +133,8 @@ class AwsStore:
         )
         self.changes = EventStream(aws, layout, real_clock) if layout.streams else None
         self._keys = Keys(aws, layout, rows, unreadable)
-        self._holding = Holding(rows=rows, log=self._log, messages=self._messages)
+        self._holding = Holding(rows=rows, log=self._log, messages=self._messages, address=address)
+        self._marks = SharedMarks(aws, layout, rows=rows, unreadable=unreadable, address=address)
         self._enqueuer = Enqueuer(
             aws,
             layout,
@@ -333,11 +337,11 @@ class AwsStore:
     async def read_marks(self, job_ids: Sequence[str]) -> Mapping[str, JobMark]:
         """Return what changes with what holders and watchers see; a hundred jobs in a call."""
         async with _in_time():
-            return await self._rows.marks(job_ids)
+            return await self._marks.marks(job_ids)
 
-    async def note_watched(self, job_ids: Sequence[str], until: int) -> None:
-        """Let every replica know that somebody looks at these jobs."""
-        await asyncio.gather(*(self._rows.note_watched(job_id, until) for job_id in job_ids))
+    async def note_watched(self, job_ids: Sequence[str], until: int) -> Mapping[str, Lifecycle]:
+        """Let every replica know that somebody looks at these jobs, and where."""
+        return await self._marks.note_watched(job_ids, until, self._clock.now())
 
     async def add_key(self, key: ApiKey) -> None:
         """Keep a new key."""

@@ -26,6 +26,7 @@ _IDLE_MS: Final = 2_000
 _BUSY_FOR_MS: Final = 10_000
 _HELD_MS: Final = 4_000
 _RENEW_MS: Final = 10_000
+_RENEW_AFTER_FAILURE_MS: Final = 2_000
 _ATTENTION_MS: Final = 25_000
 
 _CHANGES_SECONDS: Final = 0.25
@@ -63,7 +64,8 @@ class ReplicaNews:
         self._notifier = notifier
         self._watchers = watchers
         self._known: dict[str, _Known] = {}
-        self._renewed: dict[str, int] = {}
+        # By job that is watched, when to say so again, of the monotonic clock; 0 if it was not said yet.
+        self._renew_at: dict[str, int] = {}
         notifier.on_life(self._saw)
 
     def periodic(self) -> Periodic:
@@ -143,15 +145,19 @@ class ReplicaNews:
         }
 
     async def _renew_watched(self) -> None:
-        """Let the other servers know what is watched here, for a while each time."""
-        now = self._clock.now()
-        watched = self._watchers.jobs
-        due = [job_id for job_id in watched if now - self._renewed.get(job_id, 0) >= _RENEW_MS]
-        if due:
-            await self._shared.note_watched(due, now + _ATTENTION_MS)
-        self._renewed = {job_id: self._renewed.get(job_id, now) for job_id in watched} | dict.fromkeys(
-            due, now
-        )
+        """Let the other servers know what is watched here, for a while each time; holders hear it at once."""
+        now = self._clock.monotonic()
+        self._renew_at = {job_id: self._renew_at.get(job_id, 0) for job_id in self._watchers.jobs}
+        due = [job_id for job_id, renew_at in self._renew_at.items() if renew_at <= now]
+        if not due:
+            return
+        is_first = {job_id for job_id in due if not self._renew_at[job_id]}
+        # It lasts for longer than that: one that fails may come late.
+        self._renew_at |= dict.fromkeys(due, now + _RENEW_AFTER_FAILURE_MS)
+        lives = await self._shared.note_watched(due, self._clock.now() + _ATTENTION_MS)
+        self._renew_at |= dict.fromkeys(due, now + _RENEW_MS)
+        for job_id in is_first & lives.keys():
+            self._notifier.watched(job_id, lives[job_id])
 
 
 class ChangeFeed:

@@ -1,0 +1,1 @@
+"""What replicas tell each other through the tables."""
