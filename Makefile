@@ -5,6 +5,9 @@ SHELL := /bin/bash
 PYTHON ?= python3
 # The processes of pytest, one for each core: make test WORKERS=0 is one alone, which a debugger can follow.
 WORKERS ?= auto
+# Of make test-aws: names the tables and queues, which are made and deleted; an emulator's URL.
+ENV ?=
+ENDPOINT ?=
 # More arguments: make test ARGS="-k token".
 ARGS ?=
 # The environment, and the Python that it is made with.
@@ -22,7 +25,7 @@ COMPILE := $(UV) pip compile pyproject.toml --quiet --universal --python-version
 # Tests start Python by the hundred, and none of these shall compile again what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-slow test-all test-long test-pythons coverage
+.PHONY: help setup demo test test-slow test-all test-long test-aws test-pythons coverage
 .PHONY: check lint types proto-check format proto proto-generate lock bench clean
 
 help: ## List the targets
@@ -45,6 +48,11 @@ test-all: $(READY) ## Run the tests and the slow ones
 
 test-long: $(READY) ## Run all tests, those that take minutes too, with many more examples
 	@HYPOTHESIS_PROFILE=long $(PYTEST) -m "" --timeout=3600 $(ARGS)
+
+test-aws: $(READY) ## Run the conformance suite on an AWS account: ENV=NAME, or on an emulator: ENDPOINT=URL
+	@test -n "$(ENV)" || { echo "make test-aws ENV=NAME [ENDPOINT=URL]: see CONTRIBUTING.md" >&2; exit 2; }
+	@TEST_AWS_ENV="$(ENV)" TEST_AWS_ENDPOINT="$(ENDPOINT)" $(BIN)/python -m pytest -n 0 --timeout=600 \
+		tests/conformance/test_stores.py -k "[aws]" $(ARGS)
 
 test-pythons: ## Run the tests on each Python from 3.11 to 3.13 that is installed
 	@MAKE="$(MAKE)" $(PYTHON) scripts/pythons.py test

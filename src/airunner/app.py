@@ -276,16 +276,25 @@ def build_export_loop(exporter: CloudWatchExporter, clock: Clock) -> Periodic:
 async def provision_aws(
     settings: Settings, *, deletion_protection: bool = False, dry_run: bool = False
 ) -> list[Resource]:
-    """Make or mend everything that the store on AWS needs; a dry run only tells."""
+    """Make or mend everything that the store on AWS needs, and mark the tables; a dry run only tells.
+
+    FailedPrecondition, before anything is made, where a table belongs to another environment.
+    """
     from airunner.aws.connect import build_aws
 
     clock = SystemClock()
     async with build_aws(settings, clock) as aws:
         from airunner.aws.provision import provision
-        from airunner.stores.aws.layout import Layout, resources
+        from airunner.aws.table_meta import TableOwnership
+        from airunner.stores.aws.layout import Layout, owned_table, resources
 
         layout = replace(Layout.of(settings.store), deletion_protection=deletion_protection)
-        return await provision(aws, resources(layout), clock, dry_run=dry_run)
+        ownership = TableOwnership(aws, owned_table(layout), layout.env)
+        await ownership.refuse_others()
+        made = await provision(aws, resources(layout), clock, dry_run=dry_run)
+        if not dry_run:
+            await ownership.ensure()
+        return made
 
 
 def build_signer(settings: Settings) -> TokenSigner:

@@ -98,3 +98,18 @@ def test_a_table_with_other_keys_is_said_in_a_line(operator: CommandLine, aws_en
     done = operator.run("aws", "provision", "--env", aws_env, **swapped)
     assert done.returncode == 1
     assert f"airunner: table events_{aws_env} has the key job_id (S, HASH), sequence" in done.stderr.decode()
+
+
+def test_tables_of_another_environment_are_refused_before_anything_is_made(
+    operator: CommandLine, aws_env: str
+) -> None:
+    tables = ("--jobs-table", f"shared_{aws_env}", "--events-table", f"shared_events_{aws_env}")
+    operator.text("aws", "provision", "--env", aws_env, *tables)
+    done = operator.run("aws", "provision", "--env", "staging", *tables)
+    assert done.returncode == 1
+    assert done.stderr.decode() == (
+        f"airunner: table shared_{aws_env} belongs to environment {aws_env}, and this is environment "
+        "staging: set store.aws.env, or name another table\n"
+    )
+    told = operator.objects("aws", "provision", "--env", "staging", "--dry-run")
+    assert {entry["change"] for entry in told} == {"created"}

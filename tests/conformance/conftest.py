@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -68,6 +69,9 @@ BACKENDS = (
     Backend("aws", None, in_process),
 )
 
+# By `make test-aws`: then the emulator is not used.
+_ON_ACCOUNT = "TEST_AWS_ENV" in os.environ
+
 # Hundreds of calls that are all alike, which take the emulator seconds.
 _MANY_CALLS = frozenset({
     "test_a_backlog_of_15_days_is_done",
@@ -97,11 +101,13 @@ def list_bounds() -> PageBounds:
 def open_api(request: pytest.FixtureRequest, tmp_path: Path, list_bounds: PageBounds) -> OpenApi:
     backend: Backend = request.param
     # Only who needs the emulator starts it.
-    make_store = backend.make_store or request.getfixturevalue("make_aws_store")
+    aws_fixture = "make_account_store" if _ON_ACCOUNT else "make_aws_store"
+    make_store = backend.make_store or request.getfixturevalue(aws_fixture)
+    make_clock = request.getfixturevalue("make_clock")
 
     @asynccontextmanager
     async def opened(rules: ServiceRules) -> AsyncIterator[Api]:
-        clock = ManualClock()
+        clock = make_clock()
         async with backend.reach(await make_store(tmp_path, clock, list_bounds), clock, rules) as api:
             yield api
 
@@ -118,6 +124,29 @@ def make_aws_store(
         return make_store(aws.url, layout, clock, listing)
 
     return made
+
+
+@pytest.fixture
+def make_account_store(request: pytest.FixtureRequest) -> MakeStore:
+    """The same on an account, where `make test-aws` asks for it."""
+    account = request.getfixturevalue("empty_account")
+
+    async def made(_: Path, clock: ManualClock, bounds: PageBounds) -> JobStore:
+        listing = ListingBounds(counted=bounds.counted, numbered=bounds.numbered)
+        store: JobStore = account.store(more_names(request), clock, listing)
+        return store
+
+    return made
+
+
+@pytest.fixture
+def make_clock() -> Callable[[], ManualClock]:
+    """What makes the clock of a test; on an account it stands still."""
+    if not _ON_ACCOUNT:
+        return ManualClock
+    from tests.support.account import StandingClock
+
+    return StandingClock
 
 
 @pytest.fixture

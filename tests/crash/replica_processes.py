@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,14 +21,22 @@ class ReplicaStack(Stack):
         self.ports = [unused_port() for _ in range(count)]
         self.urls = [f"http://127.0.0.1:{port}" for port in self.ports]
         self.url = ",".join(self.urls)
+        self.through: dict[int, Sequence[str]] = {}
+        """Commands through which replicas are started, by their numbers."""
         self._replicas: dict[int, RunningProcess] = {}
 
     async def start_replica(self, number: int) -> None:
         """Start one of the servers, for the first time or again, and return once it serves."""
         listen, data_dir = f"127.0.0.1:{self.ports[number]}", str(self.folder / f"data-{number}")
         asked = ("server", "--listen", listen, "--data-dir", data_dir, "--no-auth")
-        self._replicas[number] = self._launch(*asked, name=f"server-{number}")
+        through = self.through.get(number, ())
+        self._replicas[number] = self._launch(*asked, name=f"server-{number}", through=through)
         await self._replicas[number].until_said("listening on")
+
+    async def stop_replica(self, number: int) -> None:
+        """End one of the servers in good order."""
+        self._replicas[number].send(signal.SIGTERM)
+        assert await self._replicas[number].ended() == 0
 
     async def kill_replica(self, number: int) -> None:
         await self._replicas[number].kill()
@@ -37,8 +46,10 @@ class ReplicaStack(Stack):
 
 
 @asynccontextmanager
-async def running_replicas(folder: Path, emulator_url: str, env: str) -> AsyncIterator[ReplicaStack]:
-    """Give two servers that serve; all processes are gone afterwards."""
+async def running_replicas(
+    folder: Path, emulator_url: str, env: str, *, through: Mapping[int, Sequence[str]] | None = None
+) -> AsyncIterator[ReplicaStack]:
+    """Give two servers that serve, `through` commands if any are given; all processes are gone afterwards."""
     layout = await make_resources(emulator_url, env)
     stack = ReplicaStack(
         folder,
@@ -56,6 +67,7 @@ async def running_replicas(folder: Path, emulator_url: str, env: str) -> AsyncIt
             "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
         },
     )
+    stack.through |= through or {}
     try:
         for number in range(len(stack.ports)):
             await stack.start_replica(number)

@@ -62,6 +62,7 @@ async def test_a_line_published_through_one_rings_on_the_other_without_a_poll(
         async with _replica(way_a, layout) as a, _replica(way_b, layout) as b:
             way_b.counts.reset()
             held = await a.new_claim()
+            way_b.counts.reset()
             async with _watched(b, held.job.job_id) as seen:
                 await _follow(b)
                 await until(lambda: way_b.counts.calls["GetItem"] == 2)

@@ -12,13 +12,16 @@ from airunner.domain.answers import JobPage
 from airunner.domain.job import JobState
 from airunner.domain.requests import JobQuery
 from airunner.services.composition import ServiceRules
+from airunner.stores.aws.layout import Layout
 from airunner.stores.aws.listing import ListingBounds
 from airunner.stores.aws.store import AwsStore
+from airunner.stores.records import ApiKey
 from airunner.testing.clock import ManualClock
 from airunner.testing.conformance.stores.backend import Api
 from airunner.testing.factories import NEVER_SECONDS, make_request, make_services
+from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.strict import StrictProxy
-from tests.support.aws_stores import BorrowLayout, options_of
+from tests.support.aws_stores import BorrowLayout, make_store, options_of
 
 pytest_plugins = ("tests.support.aws",)
 
@@ -79,6 +82,46 @@ async def test_a_list_of_all_queues_is_warned_of(api: Api) -> None:
         assert logs == []
         await api.jobs.list_jobs(JobQuery())
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [("aws.list_all", "warning")]
+
+
+async def test_a_queue_that_is_called_keys_has_nothing_to_do_with_api_keys(
+    emulator: EmulatorProcess, borrow_layout: BorrowLayout
+) -> None:
+    clock, layout = ManualClock(), await borrow_layout(["keys"])
+    store = make_store(emulator.url, layout, clock)
+    rules = ServiceRules(maintenance_interval_seconds=NEVER_SECONDS)
+    async with make_services(store, clock, rules) as services:
+        await store.add_key(api_key("new", created_at=2))
+        await add_as_older_versions_do(store, layout, api_key("old", created_at=1))
+        outcomes = await services.jobs.enqueue_jobs([make_request("keys") for _ in range(6)])
+        assert not [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+        assert [key.key_id for key in await store.list_keys()] == ["old", "new"]
+        page = await services.jobs.list_jobs(JobQuery(queue="keys", page_size=6))
+        assert (len(page.jobs), page.last_page) == (6, 1)
+
+
+def api_key(key_id: str, *, created_at: int) -> ApiKey:
+    return ApiKey(
+        key_id=key_id,
+        name="ci",
+        secret_hash=b"hash",
+        scopes=frozenset({"jobs:read"}),
+        queues=frozenset(),
+        created_at=created_at,
+        revoked_at=0,
+    )
+
+
+async def add_as_older_versions_do(store: AwsStore, layout: Layout, key: ApiKey) -> None:
+    """Put a key into the part of the index that a queue called `keys` has, too."""
+    await store.add_key(key)
+    await store._aws.dynamodb(
+        "UpdateItem",
+        TableName=layout.jobs_table,
+        Key={"job_id": {"S": f"key#{key.key_id}"}},
+        UpdateExpression="SET list_key = :former",
+        ExpressionAttributeValues={":former": {"S": "keys#0"}},
+    )
 
 
 async def enqueue(api: Api, count: int) -> list[str]:

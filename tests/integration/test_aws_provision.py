@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airunner.aws.calls import Aws, AwsOptions
 from airunner.aws.provision import Change, Resource, ResourceKind, provision
+from airunner.aws.table_meta import TableOwnership
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument
 from airunner.stores.aws import layout as definitions
@@ -18,6 +20,18 @@ from airunner.stores.aws.layout import Layout
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
 
 pytest_plugins = ("tests.support.aws",)
+
+OPERATOR_POLICY = Path(__file__).parents[2] / "infra" / "provisioning-policy.json"
+# Operations of S3 whose right has another name.
+RIGHTS = {
+    "GetBucketEncryption": "GetEncryptionConfiguration",
+    "GetBucketLifecycleConfiguration": "GetLifecycleConfiguration",
+    "GetPublicAccessBlock": "GetBucketPublicAccessBlock",
+    "HeadBucket": "ListBucket",
+    "PutBucketEncryption": "PutEncryptionConfiguration",
+    "PutBucketLifecycleConfiguration": "PutLifecycleConfiguration",
+    "PutPublicAccessBlock": "PutBucketPublicAccessBlock",
+}
 
 
 @pytest.fixture
@@ -290,6 +304,48 @@ class NeverActive(Aws):
 
     async def sqs(self, operation: str, *, wait_seconds: float = 0, **arguments: Any) -> dict[str, Any]:
         return await self._account.sqs(operation, wait_seconds=wait_seconds, **arguments)
+
+
+# The rights of an operator
+
+
+class Recording(Aws):
+    """An account that remembers what was called."""
+
+    def __init__(self, account: Aws) -> None:
+        self._account = account
+        self.calls: set[tuple[str, str]] = set()
+
+    async def dynamodb(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        self.calls.add(("dynamodb", operation))
+        return await self._account.dynamodb(operation, **arguments)
+
+    async def sqs(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        self.calls.add(("sqs", operation))
+        return await self._account.sqs(operation, **arguments)
+
+    async def s3(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        self.calls.add(("s3", operation))
+        return await self._account.s3(operation, **arguments)
+
+
+async def test_the_policy_of_the_operator_allows_what_provisioning_calls(
+    account: Aws, layout: Layout
+) -> None:
+    recording = Recording(account)
+    first, full = replace(layout, bucket=""), replace(layout, streams=True, deletion_protection=True)
+    made: list[Resource] = []
+    for wanted in (first, full, full):
+        ownership = TableOwnership(recording, definitions.owned_table(wanted), wanted.env)
+        await ownership.refuse_others()
+        made = await make(recording, wanted)
+        await ownership.ensure()
+    await account.sqs("SetQueueAttributes", QueueUrl=made[1].url, Attributes={"VisibilityTimeout": "7"})
+    await make(recording, full)
+    statements = json.loads(OPERATOR_POLICY.read_text())["Statement"]
+    allowed = {action for statement in statements for action in statement["Action"]}
+    assert allowed == {f"{service}:{RIGHTS.get(name, name)}" for service, name in recording.calls}
+    assert {statement["Effect"] for statement in statements} == {"Allow"}
 
 
 def unlike(

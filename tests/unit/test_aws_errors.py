@@ -134,6 +134,13 @@ def test_everything_else_is_our_fault_and_final(error: Exception, code: str) -> 
     assert (verdict.code, verdict.text) == (code, InternalError().text)
 
 
+def test_a_dead_letter_queue_that_is_not_known_yet_has_a_code_of_its_own() -> None:
+    reason = "Value {...} for parameter RedrivePolicy is invalid. Reason: Dead letter target does not exist."
+    error = client_error("InvalidParameterValue", Error={"Code": "InvalidParameterValue", "Message": reason})
+    assert failure_of(error).code == "DeadLetterTargetDoesNotExist"
+    assert failure_of(client_error("InvalidParameterValue")).code == "InvalidParameterValue"
+
+
 def test_a_failed_condition_carries_what_stood_there() -> None:
     found = read_error(client_error("ConditionalCheckFailedException", Item=HELD))
     assert isinstance(found, ConditionFailed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from tests.support.template import PATH, load_template, resources
 PACKAGE = Path(__file__).parents[2] / "src" / "airunner"
 STORE = PACKAGE / "stores" / "aws"
 STREAMS = STORE / "change_stream.py"
-SHARED = [PACKAGE / "aws" / name for name in ("calls.py", "paging.py", "sqs.py")]
+SHARED = [PACKAGE / "aws" / name for name in ("calls.py", "paging.py", "sqs.py", "table_meta.py")]
 TABLES = resources("AWS::DynamoDB::Table")
 QUEUES = {name: each for name, each in resources("AWS::SQS::Queue").items() if "RedrivePolicy" in each}
 ALARMS = resources("AWS::CloudWatch::Alarm")
@@ -99,7 +100,7 @@ def test_data_outlives_the_stack() -> None:
     kinds = {"AWS::DynamoDB::Table", "AWS::S3::Bucket"}
     kept = [each for each in load_template()["Resources"].values() if each["Type"] in kinds]
     assert len(kept) == 3
-    assert {each["DeletionPolicy"] for each in kept} == {"Retain"}
+    assert {each["DeletionPolicy"] for each in kept} == {"RetainExceptOnCreate"}
     assert {each["UpdateReplacePolicy"] for each in kept} == {"Retain"}
 
 
@@ -114,6 +115,8 @@ def test_every_queue_has_its_alarms(queue: str) -> None:
     assert (grave["ComparisonOperator"], grave["Threshold"]) == ("GreaterThanThreshold", 0)
     depth = watched["ApproximateNumberOfMessagesVisible", f"{queue}.QueueName"]
     assert depth["Threshold"] == {"Ref": "QueueDepthAlarm"}
+    in_flight = watched["ApproximateNumberOfMessagesNotVisible", f"{queue}.QueueName"]
+    assert (in_flight["Statistic"], in_flight["Threshold"]) == ("Maximum", 100_000)
     age = watched["ApproximateAgeOfOldestMessage", f"{queue}.QueueName"]
     assert age["Threshold"] == {"Ref": "QueueAgeAlarmSeconds"}
 
@@ -149,7 +152,8 @@ def test_servers_may_do_exactly_what_the_store_calls() -> None:
     allowed = {
         action for name in SERVER_POLICIES for each in statements(name) for action in listed(each["Action"])
     }
-    assert allowed == set(needed_rights())
+    # Without the right to list, S3 does not say that an object is missing.
+    assert allowed == {*needed_rights(), "s3:ListBucket"}
 
 
 def test_servers_reach_exactly_our_own_resources() -> None:
@@ -164,8 +168,60 @@ def test_servers_reach_exactly_our_own_resources() -> None:
             *(f"{queue}.Arn" for queue in QUEUES),
             *(each["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"] for each in QUEUES.values()),
             "${Payloads.Arn}/jobs/*",
+            "Payloads.Arn",
         ]
     )
+
+
+def test_servers_list_only_what_is_theirs_of_the_bucket() -> None:
+    (rights,) = (each for each in statements("ServerPayloadsPolicy") if each["Sid"] == "MissingPayloads")
+    assert rights["Action"] == "s3:ListBucket"
+    assert rights["Condition"] == {"StringLikeIfExists": {"s3:prefix": f"{layout.OBJECT_PREFIX}*"}}
+
+
+def test_a_runner_reads_its_own_configuration_alone() -> None:
+    (rights,) = (each for each in statements("RunnerPolicy") if each["Sid"] == "Configuration")
+    ours = "${ec2:SourceInstanceARN}"
+    assert rights["Condition"] == {"StringEquals": {"aws:ResourceTag/airunner-instance": ours}}
+
+
+def test_queues_and_bucket_are_reached_by_tls_alone() -> None:
+    policies = {**resources("AWS::SQS::QueuePolicy"), **resources("AWS::S3::BucketPolicy")}
+    denied = [policy["PolicyDocument"]["Statement"] for policy in policies.values()]
+    for (statement,) in denied:
+        assert (statement["Effect"], statement["Principal"]) == ("Deny", "*")
+        assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    closed = {plain(target) for (each,) in denied for target in listed(each["Resource"])}
+    queues = {f"{queue}.Arn" for queue in resources("AWS::SQS::Queue")}
+    assert closed == queues | {"Payloads.Arn", "${Payloads.Arn}/*"}
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_a_dead_letter_queue_is_for_its_queue_alone(queue: str) -> None:
+    dead_letters = QUEUES[queue]["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"].removesuffix(".Arn")
+    policy = resources("AWS::SQS::Queue")[dead_letters]["RedriveAllowPolicy"]
+    ((source,), name) = policy["sourceQueueArns"], plain(QUEUES[queue]["QueueName"])
+    assert policy["redrivePermission"] == "byQueue"
+    assert plain(source) == f"arn:${{AWS::Partition}}:sqs:${{AWS::Region}}:${{AWS::AccountId}}:{name}"
+
+
+def test_bucket_names_have_no_dots() -> None:
+    pattern = re.compile(load_template()["Parameters"]["BucketName"]["AllowedPattern"])
+    assert pattern.fullmatch("")
+    assert pattern.fullmatch("some-bucket")
+    assert not pattern.fullmatch("some.bucket")
+
+
+@pytest.mark.parametrize("env", ["prod", "dev"])
+def test_tables_are_called_as_the_layout_calls_them(env: str) -> None:
+    parts = load_template()
+    wanted = Layout(env=env)
+    for table, name in (("JobsTable", wanted.jobs_table), ("EventsTable", wanted.events_table)):
+        named, given, by_environment = TABLES[table]["TableName"]["Fn::If"]
+        first, of_first, of_others = by_environment["Fn::If"]
+        assert parts["Conditions"][named] == {"Fn::Not": [{"Fn::Equals": [given, ""]}]}
+        assert parts["Conditions"][first] == {"Fn::Equals": [{"Ref": "Env"}, "prod"]}
+        assert (of_first if env == "prod" else plain(of_others).replace("${Env}", env)) == name
 
 
 def test_servers_send_nothing_to_dead_letter_queues() -> None:

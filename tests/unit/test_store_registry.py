@@ -97,7 +97,7 @@ def test_every_store_says_where_it_is(kind: StoreType, folder: Path) -> None:
     expected = {
         StoreType.MEMORY: "the memory of its server",
         StoreType.SQLITE: str(folder / "airunner.db"),
-        StoreType.AWS: "table airunner_jobs on AWS",
+        StoreType.AWS: "table airunner_dev_jobs on AWS",
     }
     assert locate_store(settings_of(kind, folder)) == expected[kind]
 

@@ -34,7 +34,7 @@ from airunner.domain.retry import RetryPolicy, retry
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from airunner.domain.clock import Clock
@@ -97,14 +97,19 @@ class Aws:
         self._clients.clear()
         await self._stack.aclose()
 
-    async def dynamodb(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Call DynamoDB, "UpdateItem" for one; items are low-level attribute values."""
+    async def dynamodb(
+        self, operation: str, *, expected: Collection[str] = (), **arguments: Any
+    ) -> dict[str, Any]:
+        """Call DynamoDB, "UpdateItem" for one; items are low-level attribute values.
+
+        Here as below, refusals with an `expected` code are raised like others, but not logged as faults.
+        """
         if operation in _METERED:
             arguments.setdefault("ReturnConsumedCapacity", "TOTAL")
         if operation == "TransactWriteItems":
             # One token for all tries, or a lost reply would make the second fail on what the first wrote.
             arguments.setdefault("ClientRequestToken", str(uuid.uuid4()))
-        reply = await self._call("dynamodb", operation, arguments)
+        reply = await self._call("dynamodb", operation, arguments, expected=expected)
         if consumed := reply.get("ConsumedCapacity"):
             metrics.count_capacity(operation, consumed)
         return reply
@@ -123,14 +128,16 @@ class Aws:
         """
         await self._in_parts("BatchWriteItem", "UnprocessedItems", table, requests)
 
-    async def sqs(self, operation: str, *, wait_seconds: float = 0, **arguments: Any) -> dict[str, Any]:
+    async def sqs(
+        self, operation: str, *, wait_seconds: float = 0, expected: Collection[str] = (), **arguments: Any
+    ) -> dict[str, Any]:
         """Call SQS. `wait_seconds` is how long a long poll may wait, and prolongs the deadline by as much."""
         client = "polls" if wait_seconds else "sqs"
-        return await self._call(client, operation, arguments, wait_seconds)
+        return await self._call(client, operation, arguments, wait_seconds, expected)
 
-    async def s3(self, operation: str, **arguments: Any) -> dict[str, Any]:
+    async def s3(self, operation: str, *, expected: Collection[str] = (), **arguments: Any) -> dict[str, Any]:
         """Call S3. A `Body` in the reply is read to its end: bytes, not a stream."""
-        return await self._call("s3", operation, arguments)
+        return await self._call("s3", operation, arguments, expected=expected)
 
     async def streams(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """Call DynamoDB Streams, where the options name this client."""
@@ -201,7 +208,12 @@ class Aws:
         return found
 
     async def _call(
-        self, client: str, operation: str, arguments: Mapping[str, Any], wait_seconds: float = 0
+        self,
+        client: str,
+        operation: str,
+        arguments: Mapping[str, Any],
+        wait_seconds: float = 0,
+        expected: Collection[str] = (),
     ) -> dict[str, Any]:
         service = SERVICES[client]
         tries = Repetitions(self._budgets[service], self._policy, self._throttled_policy)
@@ -223,7 +235,7 @@ class Aws:
                 metrics.count_refused_retry(service)
             return may_follow
 
-        return await self._repeat(service, operation, one_try, self._endless_policy, may_go_on)
+        return await self._repeat(service, operation, one_try, self._endless_policy, may_go_on, expected)
 
     async def _repeat(
         self,
@@ -232,6 +244,7 @@ class Aws:
         call: Callable[[], Awaitable[T]],
         policy: RetryPolicy,
         retry_if: Callable[[Exception], bool],
+        expected: Collection[str] = (),
     ) -> T:
         repeated = 0
 
@@ -245,7 +258,8 @@ class Aws:
         except _TryFailed as error:
             failure = error.failure
         # Raised out here, so that no error of the SDK hangs on to what our callers are told.
-        _log_end(service, operation, failure, repeated + 1)
+        if failure.code not in expected:
+            _log_end(service, operation, failure, repeated + 1)
         raise failure.verdict()
 
     async def _try(

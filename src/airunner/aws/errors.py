@@ -123,7 +123,8 @@ def read_failed_entry(entry: Mapping[str, Any]) -> AirunnerError:
 def _read_reply(error: boto.ClientError) -> Failure | ConditionFailed | TransactionCancelled:
     # The stubs know only what every error reply has.
     reply: dict[str, Any] = dict(error.response)
-    code = _bare(reply.get("Error", {}).get("Code", ""))
+    error_part = reply.get("Error", {})
+    code = _told_apart(_bare(error_part.get("Code", "")), error_part.get("Message", ""))
     if code == "ConditionalCheckFailedException":
         return ConditionFailed(reply.get("Item") or None)
     if code == "TransactionCanceledException":
@@ -153,6 +154,15 @@ def _bare(code: str) -> str:
     """Strip what some protocols put before a code: "AWS.SimpleQueueService.", "com.amazonaws...#"."""
     return code.rpartition("#")[2].rpartition(".")[2]
 
+
+def _told_apart(code: str, message: str) -> str:
+    """Return a code of our own for a case that AWS tells from others in its text alone."""
+    return next((own for general, part, own in _TOLD_APART if general == code and part in message), code)
+
+
+_TOLD_APART: Final = (
+    ("InvalidParameterValue", "Dead letter target does not exist", "DeadLetterTargetDoesNotExist"),
+)
 
 _THROTTLING_CODES: Final = frozenset({
     "BandwidthLimitExceeded",

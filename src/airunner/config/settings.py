@@ -117,10 +117,10 @@ class SqsSettings(Section):
 
 
 class DynamodbSettings(Section):
-    """The tables of jobs and events."""
+    """The tables of jobs and events; one without a name has that of its environment."""
 
-    jobs_table: TableName = "airunner_jobs"
-    events_table: TableName = "airunner_job_events"
+    jobs_table: TableName = ""
+    events_table: TableName = ""
     streams: bool = False
 
 

@@ -192,7 +192,7 @@ QueueAddresses = Annotated[
 ]
 RegionName = Annotated[str, _matching(r"[a-z0-9-]{0,40}", "the name of a region, such as eu-west-1")]
 EnvironmentName = Annotated[str, _matching(r"[A-Za-z0-9_-]{1,20}", "1 to 20 letters, digits, - and _")]
-TableName = Annotated[str, _matching(r"[A-Za-z0-9_.-]{3,255}", "3 to 255 letters, digits, -, _ and .")]
+TableName = Annotated[str, _matching(r"|[A-Za-z0-9_.-]{3,255}", "3 to 255 letters, digits, -, _ and .")]
 BucketName = Annotated[
     str,
     _matching(

@@ -120,6 +120,12 @@ def _build_aws_store(settings: Settings, clock: Clock) -> JobStore:
     )
 
 
+def _locate_aws_store(settings: Settings) -> str:
+    from airunner.stores.aws.layout import Layout
+
+    return f"table {Layout.of(settings.store).jobs_table} on AWS"
+
+
 def _drops_secrets(settings: Settings) -> bool:
     return settings.store.secrets_after_end == "drop"
 
@@ -153,7 +159,7 @@ STORES: Final[Mapping[StoreType, StoreKind]] = MappingProxyType(
             token_keys=TokenKeys.MUST_BE_SET,
             build=_build_aws_store,
             build_beside=lambda settings, clock, _: _build_aws_store(settings, clock),
-            locate=lambda settings: f"table {settings.store.dynamodb.jobs_table} on AWS",
+            locate=_locate_aws_store,
             back_up=_refuse("tables on AWS are backed up by point-in-time recovery"),
             restore=_refuse("restore is for the embedded store; tables on AWS have point-in-time recovery"),
         ),

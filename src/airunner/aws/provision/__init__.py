@@ -31,11 +31,11 @@ async def provision(
 ) -> list[Resource]:
     """Make everything and wait until it is active; return each resource with what was done to it.
 
-    Queues come first, each after its dead-letter queue, then the tables, then the bucket. What fails leaves
-    what was made before it: call again. DeadlineExceeded when something is not active in time. A dry run only
-    reads, and returns what would be done.
+    Queues come first, each after its dead-letter queue, then the tables, then the bucket. What AWS answers
+    with "not yet" is repeated; DeadlineExceeded when something is not active in time. What fails leaves what
+    was made before it: call again. A dry run only reads, and returns what would be done.
     """
-    writer = Writer(aws, clock, dry_run=dry_run, deadline=clock.now() + int(deadline_seconds * 1000))
+    writer = Writer(aws, clock, dry_run=dry_run, deadline=clock.monotonic() + int(deadline_seconds * 1000))
     made: list[Resource] = []
     for queue in wanted.queues:
         made += await provide_queue(writer, queue)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from airunner.aws.paging import Pages
+from airunner.aws.errors import Refused
 from airunner.aws.provision.definitions import bucket_encryption, public_access_block
-from airunner.aws.provision.resources import Change, Resource, ResourceKind, outcome_of
-from airunner.domain.errors import InternalError
+from airunner.aws.provision.resources import NOT_YET, Change, Resource, ResourceKind, outcome_of
+from airunner.domain.errors import FailedPrecondition, InternalError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from airunner.aws.provision.resources import Writer
 
 _FIRST_REGION: Final = "us-east-1"
+_NEVER_MADE: Final = frozenset({
+    "NoSuchLifecycleConfiguration",
+    "NoSuchPublicAccessBlockConfiguration",
+    "ServerSideEncryptionConfigurationNotFoundError",
+})  # fmt: skip
+_MISSING: Final = "404"
+_NOT_OURS: Final = frozenset({_MISSING, "301", "400", "403"})
 
 
 async def provide_bucket(writer: Writer, wanted: BucketDefinition, *, beside: str) -> Resource:
@@ -29,7 +36,8 @@ async def provide_bucket(writer: Writer, wanted: BucketDefinition, *, beside: st
     name = wanted.name
     is_new = not await _exists(writer.aws, name)
     if is_new:
-        await writer.write(partial(writer.aws.s3, "CreateBucket", **_creation(name, region)))
+        create = partial(writer.aws.s3, "CreateBucket", expected=NOT_YET, **_creation(name, region))
+        await writer.write(create, f"bucket {name}")
     details = await _mend(writer, wanted, {} if is_new else await _found(writer.aws, name))
     return Resource(
         kind=ResourceKind.BUCKET,
@@ -51,7 +59,8 @@ async def _mend(writer: Writer, wanted: BucketDefinition, found: Arguments) -> l
     done: list[str] = []
     for what, operation, configuration in _updates(found, wanted.lifecycle_rules):
         argument = {what: configuration}
-        await writer.write(partial(writer.aws.s3, operation, Bucket=wanted.name, **argument))
+        change = partial(writer.aws.s3, operation, Bucket=wanted.name, expected=NOT_YET, **argument)
+        await writer.write(change, f"bucket {wanted.name}")
         done.append(what)
     return done
 
@@ -87,7 +96,7 @@ async def _found(aws: Aws, name: str) -> Arguments:
 
 async def _configuration(aws: Aws, operation: str, name: str) -> Arguments:
     try:
-        reply = await aws.s3(operation, Bucket=name)
+        reply = await aws.s3(operation, Bucket=name, expected=_NEVER_MADE)
     except InternalError:
         # S3 answers a configuration that was never made with an error. Where the right to read it is
         # missing, the right to write it is too, and that will be said.
@@ -96,7 +105,17 @@ async def _configuration(aws: Aws, operation: str, name: str) -> Arguments:
 
 
 async def _exists(aws: Aws, name: str) -> bool:
-    async for page in Pages(aws.s3, "ListBuckets"):
-        if any(bucket["Name"] == name for bucket in page.get("Buckets", [])):
-            return True
-    return False
+    """Return whether a bucket is there that we may use; FailedPrecondition where it is somebody else's."""
+    try:
+        await aws.s3("HeadBucket", Bucket=name, expected=_NOT_OURS)
+    except Refused as refused:
+        # The answer to a HEAD has no text: its status is all that it says.
+        if refused.code == _MISSING:
+            return False
+        if refused.code in _NOT_OURS:
+            raise FailedPrecondition(
+                f"bucket {name} is there, but not for us: it belongs to another account, is in another "
+                "region, or these credentials lack s3:ListBucket"
+            ) from refused
+        raise
+    return True

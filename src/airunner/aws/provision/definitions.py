@@ -28,6 +28,7 @@ class QueueDefinition:
     name: str
     dead_letter_name: str
     max_receive_count: int
+    """At least: a larger one of an operator stays."""
     visibility_seconds: int = 300
     wait_seconds: int = 20
     """How long a receive waits that does not say so."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from airunner.aws.errors import Refused
 from airunner.aws.paging import Pages
-from airunner.aws.provision.resources import Change, Resource, ResourceKind, outcome_of
+from airunner.aws.provision.resources import NOT_YET, Change, Resource, ResourceKind, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airunner.aws.calls import Aws
-    from airunner.aws.provision.definitions import QueueDefinition
+    from airunner.aws.provision.definitions import Arguments, QueueDefinition
     from airunner.aws.provision.resources import Writer
+
+_UNKNOWN: Final = frozenset({"NonExistentQueue", "QueueDoesNotExist"})
 
 
 async def provide_queue(writer: Writer, wanted: QueueDefinition) -> list[Resource]:
@@ -28,18 +31,13 @@ async def provide_queue(writer: Writer, wanted: QueueDefinition) -> list[Resourc
 async def _provide(
     writer: Writer, kind: ResourceKind, queue: str, name: str, wanted: dict[str, str]
 ) -> Resource:
-    aws = writer.aws
-    url = await _find(aws, name)
-    if not url:
-        # With the same attributes it answers the same twice, so a listing that lags behind does no harm.
-        await writer.write(lambda: aws.sqs("CreateQueue", QueueName=name, Attributes=wanted))
-        url = "" if writer.dry_run else (await aws.sqs("GetQueueUrl", QueueName=name))["QueueUrl"]
-        arn = (await _attributes(aws, url))["QueueArn"] if url else ""
-        return Resource(kind=kind, name=name, queue=queue, change=Change.CREATED, arn=arn, url=url)
-    found = await _attributes(aws, url)
-    differing = {key: value for key, value in wanted.items() if not _same(found.get(key, ""), value)}
+    url = await _find(writer.aws, name)
+    found = await _attributes_if_known(writer.aws, url)
+    if not found:
+        return await _create(writer, kind, queue, name, wanted)
+    differing = {key: value for key, value in wanted.items() if not _serves(found, key, value)}
     if differing:
-        await writer.write(lambda: aws.sqs("SetQueueAttributes", QueueUrl=url, Attributes=differing))
+        await _set(writer, name, url, differing)
     return Resource(
         kind=kind,
         name=name,
@@ -51,6 +49,32 @@ async def _provide(
     )
 
 
+async def _create(
+    writer: Writer, kind: ResourceKind, queue: str, name: str, wanted: dict[str, str]
+) -> Resource:
+    what = f"{kind} {name}"
+
+    async def create() -> Arguments:
+        # With the same attributes it answers the same twice, so a listing that lags behind does no harm.
+        return await writer.aws.sqs("CreateQueue", QueueName=name, Attributes=wanted, expected=NOT_YET)
+
+    url = (await writer.write(create, what)).get("QueueUrl", "")
+    arn = ""
+    if url:
+        # Others may not know a queue for a second after it was made.
+        arn = (await writer.repeat(lambda: _attributes(writer.aws, url), what))["QueueArn"]
+    return Resource(kind=kind, name=name, queue=queue, change=Change.CREATED, arn=arn, url=url)
+
+
+async def _set(writer: Writer, name: str, url: str, attributes: dict[str, str]) -> None:
+    async def change() -> Arguments:
+        return await writer.aws.sqs(
+            "SetQueueAttributes", QueueUrl=url, Attributes=attributes, expected=NOT_YET
+        )
+
+    await writer.write(change, f"queue {name}")
+
+
 async def _find(aws: Aws, name: str) -> str:
     """Return the URL of the queue of this name, empty if there is none."""
     async for page in Pages(aws.sqs, "ListQueues", QueueNamePrefix=name, MaxResults=1000):
@@ -60,22 +84,29 @@ async def _find(aws: Aws, name: str) -> str:
     return ""
 
 
-async def _attributes(aws: Aws, url: str) -> Mapping[str, str]:
-    reply = await aws.sqs("GetQueueAttributes", QueueUrl=url, AttributeNames=["All"])
-    found: Mapping[str, str] = reply["Attributes"]
+async def _attributes_if_known(aws: Aws, url: str) -> Arguments:
+    """Return the attributes of a queue that was listed; empty where it is none, or was deleted since."""
+    try:
+        return await _attributes(aws, url) if url else {}
+    except Refused as refused:
+        if refused.code in _UNKNOWN:
+            return {}
+        raise
+
+
+async def _attributes(aws: Aws, url: str) -> Arguments:
+    reply = await aws.sqs("GetQueueAttributes", QueueUrl=url, AttributeNames=["All"], expected=NOT_YET)
+    found: Arguments = reply["Attributes"]
     return found
 
 
-def _same(found: str, wanted: str) -> bool:
-    """Return whether an attribute is as wanted; a redrive policy that allows more receives is.
-
-    SQS writes the JSON of a policy in its own way, numbers even as text.
-    """
-    if not wanted.startswith("{"):
-        return found == wanted
-    if not found:
-        return False
-    policy, needed = json.loads(found), json.loads(wanted)
-    if policy.get("deadLetterTargetArn") != needed["deadLetterTargetArn"]:
-        return False
-    return int(policy.get("maxReceiveCount", 0)) >= int(needed["maxReceiveCount"])
+def _serves(found: Mapping[str, str], name: str, wanted: str) -> bool:
+    """Return whether an attribute is what is wanted, or as good; a key of KMS encrypts, too."""
+    if name == "SqsManagedSseEnabled" and found.get("KmsMasterKeyId"):
+        return True
+    if name != "RedrivePolicy" or not found.get(name):
+        return found.get(name, "") == wanted
+    # SQS writes this JSON in its own way, numbers even as text.
+    there, needed = json.loads(found[name]), json.loads(wanted)
+    is_enough = int(there["maxReceiveCount"]) >= int(needed["maxReceiveCount"])
+    return is_enough and bool(there["deadLetterTargetArn"] == needed["deadLetterTargetArn"])

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from airunner.aws.errors import Refused
 from airunner.aws.paging import Pages
 from airunner.aws.provision.definitions import point_in_time_recovery, time_to_live
-from airunner.aws.provision.resources import Change, Resource, ResourceKind, outcome_of
-from airunner.domain.errors import FailedPrecondition, InternalError
+from airunner.aws.provision.resources import NOT_YET, Change, Resource, ResourceKind, outcome_of
+from airunner.domain.errors import FailedPrecondition
 
 if TYPE_CHECKING:
     from airunner.aws.calls import Aws
     from airunner.aws.provision.definitions import Arguments, TableDefinition
     from airunner.aws.provision.resources import Writer
+
+_ABSENT: Final = "ResourceNotFoundException"
+
+# Every view of a stream has the keys.
+_VIEWS_THAT_SERVE: Final = {
+    "KEYS_ONLY": {"KEYS_ONLY", "NEW_IMAGE", "OLD_IMAGE", "NEW_AND_OLD_IMAGES"},
+    "NEW_IMAGE": {"NEW_IMAGE", "NEW_AND_OLD_IMAGES"},
+}
 
 
 async def provide_table(writer: Writer, wanted: TableDefinition) -> Resource:
@@ -23,7 +32,7 @@ async def provide_table(writer: Writer, wanted: TableDefinition) -> Resource:
         return await _create(writer, wanted)
     found = await _describe(writer.aws, name)
     _refuse_other_keys(found, wanted.creation)
-    await _wait_until_active(writer, name)
+    await _wait_until_active(writer, {"TableName": name})
     details = await _mend(writer, found, wanted.creation)
     details += [*await _provide_time_to_live(writer, wanted), *await _provide_backups(writer, name)]
     return Resource(
@@ -40,7 +49,7 @@ async def _create(writer: Writer, wanted: TableDefinition) -> Resource:
     if writer.dry_run:
         return Resource(kind=ResourceKind.TABLE, name=name, change=Change.CREATED)
     await writer.aws.dynamodb("CreateTable", **wanted.creation)
-    await _wait_until_active(writer, name, is_new=True)
+    await _wait_until_active(writer, wanted.creation, is_new=True)
     await _provide_time_to_live(writer, wanted)
     await _provide_backups(writer, name)
     arn = (await _describe(writer.aws, name))["TableArn"]
@@ -51,8 +60,9 @@ async def _mend(writer: Writer, found: Arguments, wanted: Arguments) -> list[str
     """Bring a table up to what is wanted, one UpdateTable after the other: AWS takes no two at once."""
     done: list[str] = []
     for what, update in _updates(found, wanted):
-        await writer.write(partial(writer.aws.dynamodb, "UpdateTable", **update))
-        await _wait_until_active(writer, wanted["TableName"])
+        change = partial(writer.aws.dynamodb, "UpdateTable", expected=NOT_YET, **update)
+        await writer.write(change, f"table {wanted['TableName']}")
+        await _wait_until_active(writer, update)
         done.append(what)
     return done
 
@@ -106,9 +116,9 @@ def _refuse_other_keys(found: Arguments, wanted: Arguments) -> None:
             _refuse_difference(what, _projection(old, index), _projection(index, index))
     stream, needed = found.get("StreamSpecification", {}), wanted.get("StreamSpecification")
     if needed and stream.get("StreamEnabled"):
-        view = stream["StreamViewType"]
-        if view != "NEW_AND_OLD_IMAGES":
-            _refuse_difference(f"the stream of table {name}", view, needed["StreamViewType"])
+        view, needed_view = stream["StreamViewType"], needed["StreamViewType"]
+        if view not in _VIEWS_THAT_SERVE[needed_view]:
+            _refuse_difference(f"the stream of table {name}", view, needed_view)
 
 
 def _refuse_difference(what: str, found: str, wanted: str) -> None:
@@ -150,7 +160,8 @@ async def _provide_time_to_live(writer: Writer, wanted: TableDefinition) -> list
         _refuse_difference(f"table {name}", f"the time-to-live attribute {found['AttributeName']}", needed)
         return []
     arguments = time_to_live(name, wanted.ttl_attribute)
-    await writer.write(lambda: writer.aws.dynamodb("UpdateTimeToLive", **arguments))
+    change = partial(writer.aws.dynamodb, "UpdateTimeToLive", expected=NOT_YET, **arguments)
+    await writer.write(change, f"table {name}")
     return ["TimeToLiveSpecification"]
 
 
@@ -165,7 +176,8 @@ async def _provide_backups(writer: Writer, name: str) -> list[str]:
 
     await writer.wait_until(is_backed_up, f"the backup of table {name}")
     arguments = point_in_time_recovery(name)
-    await writer.write(lambda: writer.aws.dynamodb("UpdateContinuousBackups", **arguments))
+    change = partial(writer.aws.dynamodb, "UpdateContinuousBackups", expected=NOT_YET, **arguments)
+    await writer.write(change, f"the backup of table {name}")
     return ["PointInTimeRecoverySpecification"]
 
 
@@ -179,23 +191,36 @@ async def _exists(aws: Aws, name: str) -> bool:
     return False
 
 
-async def _wait_until_active(writer: Writer, name: str, *, is_new: bool = False) -> None:
+async def _wait_until_active(writer: Writer, wanted: Arguments, *, is_new: bool = False) -> None:
+    """Wait until a table and its indexes are active, those of a CreateTable or an UpdateTable too.
+
+    An answer may be older than the change it is asked about: an index that it does not know is not active.
+    """
+    name, needed = wanted["TableName"], _index_names(wanted)
+
     async def is_active() -> bool:
         try:
-            table = await _describe(writer.aws, name)
-        except InternalError:
+            table = await _describe(writer.aws, name, *([_ABSENT] if is_new else []))
+        except Refused as refused:
             # DescribeTable may not know a table yet that was made a moment ago.
-            if not is_new:
+            if not is_new or refused.code != _ABSENT:
                 raise
             return False
-        parts = [table["TableStatus"], *(index["IndexStatus"] for index in _indexes(table).values())]
-        return set(parts) == {"ACTIVE"}
+        there = _indexes(table)
+        parts = [table["TableStatus"], *(index["IndexStatus"] for index in there.values())]
+        return set(parts) == {"ACTIVE"} and needed <= there.keys()
 
     await writer.wait_until(is_active, f"table {name}")
 
 
-async def _describe(aws: Aws, name: str) -> Arguments:
-    table: Arguments = (await aws.dynamodb("DescribeTable", TableName=name))["Table"]
+def _index_names(wanted: Arguments) -> set[str]:
+    created = [update["Create"] for update in wanted.get("GlobalSecondaryIndexUpdates", [])]
+    return {index["IndexName"] for index in [*wanted.get("GlobalSecondaryIndexes", []), *created]}
+
+
+async def _describe(aws: Aws, name: str, *expected: str) -> Arguments:
+    reply = await aws.dynamodb("DescribeTable", TableName=name, expected=expected)
+    table: Arguments = reply["Table"]
     return table
 
 

@@ -24,10 +24,19 @@ aws = App(name="aws", help="Make the queues, tables and bucket of a store on AWS
 @aws.command
 def provision(
     *,
-    env: Annotated[str | None, Parameter(help="Names the queues airunner-ENV-QUEUE. Default: dev")] = None,
+    env: Annotated[
+        str | None, Parameter(help="Names queues and tables, which are of one environment. Default: dev")
+    ] = None,
     queue: Annotated[
         tuple[str, ...], Parameter(help="A queue to make. Repeatable; default: those of the settings.")
     ] = (),
+    jobs_table: Annotated[
+        str | None, Parameter(help="The table of jobs. Default: airunner_ENV_jobs, of prod airunner_jobs")
+    ] = None,
+    events_table: Annotated[
+        str | None,
+        Parameter(help="The table of events. Default: airunner_ENV_job_events, of prod airunner_job_events"),
+    ] = None,
     bucket: Annotated[str | None, Parameter(help="The bucket of large payloads. Default: none")] = None,
     streams: Annotated[bool | None, Parameter(help="Give the table of events a stream.")] = None,
     deletion_protection: Annotated[bool, Parameter(help="Protect the tables from deletion.")] = False,
@@ -40,7 +49,8 @@ def provision(
 ) -> None:
     """Make what is missing, bring the rest up to date and print it; what is right already stays untouched.
 
-    Nothing is deleted, and a table with other keys is refused. Credentials and their rights are the SDK's.
+    Nothing is deleted. A table of another environment, or with other keys, is refused. Credentials and their
+    rights are the SDK's.
     """
     from airunner import telemetry
     from airunner.app import provision_aws
@@ -48,6 +58,8 @@ def provision(
     flags = {
         "store.aws.env": env,
         "store.sqs.queues": list(queue) or None,
+        "store.dynamodb.jobs_table": jobs_table,
+        "store.dynamodb.events_table": events_table,
         "store.s3.bucket": bucket,
         "store.dynamodb.streams": streams,
     }
@@ -92,6 +104,7 @@ def _variables(settings: Settings, made: Sequence[Resource]) -> dict[str, str]:
     from airunner.aws.connect import find_region
 
     store = settings.store
+    jobs_table, events_table = (resource.name for resource in made if resource.kind == "table")
     queues = ",".join(f"{resource.queue}={resource.url}" for resource in made if resource.kind == "queue")
     values = {
         "AIRUNNER_STORE__TYPE": "aws",
@@ -99,8 +112,8 @@ def _variables(settings: Settings, made: Sequence[Resource]) -> dict[str, str]:
         "AIRUNNER_STORE__AWS__ENDPOINT_URL": store.aws.endpoint_url or "",
         "AIRUNNER_STORE__AWS__ENV": store.aws.env,
         "AIRUNNER_STORE__SQS__QUEUES": queues,
-        "AIRUNNER_STORE__DYNAMODB__JOBS_TABLE": store.dynamodb.jobs_table,
-        "AIRUNNER_STORE__DYNAMODB__EVENTS_TABLE": store.dynamodb.events_table,
+        "AIRUNNER_STORE__DYNAMODB__JOBS_TABLE": jobs_table,
+        "AIRUNNER_STORE__DYNAMODB__EVENTS_TABLE": events_table,
         "AIRUNNER_STORE__DYNAMODB__STREAMS": str(store.dynamodb.streams).lower(),
         "AIRUNNER_STORE__S3__BUCKET": store.s3.bucket,
         "AIRUNNER_STORE__LISTING_SHARDS": str(store.listing_shards),

@@ -11,13 +11,18 @@ from airunner.stores.aws.layout import LISTING_INDEX
 from airunner.stores.records import ApiKey
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airunner.aws.calls import Aws
     from airunner.stores.aws.items import Item
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.rows import Rows
     from airunner.stores.aws.unreadable import UnreadableRows
 
-_LIST_KEY = "keys#0"
+_PREFIX = "key#"
+# No queue can be called so; one called `keys` shares the second, under which older versions list keys.
+_LIST_KEY = "#keys#0"
+_FORMER_LIST_KEY = "keys#0"
 
 
 class Keys:
@@ -52,18 +57,24 @@ class Keys:
             return _key(items[_key_of(key_id)]) if items else None
 
     async def list(self) -> list[ApiKey]:
-        """Return all keys, oldest first."""
+        """Return all keys, oldest first, those of older versions too."""
+        names = [*await self._names(_FORMER_LIST_KEY), *await self._names(_LIST_KEY)]
+        items = await self._rows.read_many(names) if names else {}
+        found = self._unreadable.readable("key", (items[name] for name in names if name in items), _key)
+        return sorted(found, key=lambda key: (key.created_at, key.key_id))
+
+    async def _names(self, list_key: str) -> Sequence[str]:
+        """Return the keys of what is listed, but for jobs of a queue that is called `keys`."""
         pages = Pages(
             self._aws.dynamodb,
             "Query",
             TableName=self._layout.jobs_table,
             IndexName=LISTING_INDEX,
             KeyConditionExpression="list_key = :key",
-            ExpressionAttributeValues={":key": text(_LIST_KEY)},
+            ExpressionAttributeValues={":key": text(list_key)},
         )
         names = [item["job_id"]["S"] async for page in pages for item in page["Items"]]
-        items = await self._rows.read_many(names) if names else {}
-        return self._unreadable.readable("key", (items[name] for name in names if name in items), _key)
+        return [name for name in names if name.startswith(_PREFIX)]
 
     async def revoke(self, key_id: str, now: int) -> bool:
         """Revoke a key; return whether it exists."""
@@ -82,7 +93,7 @@ class Keys:
 
 
 def _key_of(key_id: str) -> str:
-    return f"key#{key_id}"
+    return f"{_PREFIX}{key_id}"
 
 
 def _key(item: Item) -> ApiKey:

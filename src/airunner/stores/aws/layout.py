@@ -18,6 +18,7 @@ from airunner.aws.provision.definitions import (
     index_arguments,
     table_arguments,
 )
+from airunner.aws.table_meta import OwnedTable
 from airunner.domain.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -35,20 +36,33 @@ OBJECT_PREFIX: Final = "jobs/"
 OBJECT_EXPIRY_DAYS: Final = 60
 MAX_QUEUE_NAME: Final = 80  # of SQS
 
+# The names that every environment had by default, and that the first still has.
+_FIRST_ENVIRONMENT: Final = "prod"
+_JOBS_TABLE: Final = "airunner_jobs"
+_EVENTS_TABLE: Final = "airunner_job_events"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The names of everything in one environment. Each environment of an account needs its own tables."""
+    """The names of everything in one environment, which shares none of it with another.
+
+    Tables without a name get that of their environment.
+    """
 
     env: str = "dev"
     queues: Mapping[str, str] = field(default_factory=lambda: {"default": ""})
     """Logical name -> URL; empty where the queue is to be found by its name."""
-    jobs_table: str = "airunner_jobs"
-    events_table: str = "airunner_job_events"
+    jobs_table: str = ""
+    events_table: str = ""
     bucket: str = ""
     listing_shards: int = 8
     streams: bool = False
     deletion_protection: bool = False
+
+    def __post_init__(self) -> None:
+        # Frozen, but nobody has seen it yet.
+        object.__setattr__(self, "jobs_table", self.jobs_table or _by_default(_JOBS_TABLE, self.env))
+        object.__setattr__(self, "events_table", self.events_table or _by_default(_EVENTS_TABLE, self.env))
 
     @classmethod
     def of(cls, settings: StoreSettings) -> Layout:
@@ -128,6 +142,19 @@ def events_table(layout: Layout) -> Arguments:
     )
 
 
+def owned_table(layout: Layout) -> OwnedTable:
+    """Return the table that says whose it is: that of jobs. Events belong to jobs, whose ids are unique."""
+    by_default = _by_default(_JOBS_TABLE, layout.env)
+    return OwnedTable(
+        name=layout.jobs_table,
+        key_name="job_id",
+        former_name=_JOBS_TABLE if layout.jobs_table == by_default != _JOBS_TABLE else "",
+        kept_by=(
+            f"store.dynamodb.jobs_table: {_JOBS_TABLE} and store.dynamodb.events_table: {_EVENTS_TABLE}"
+        ),
+    )
+
+
 def lifecycle() -> list[Arguments]:
     """Return the rules of the bucket: a net below the purge of jobs, which deletes what it knows of."""
     return [expiry_rule("expire-payloads", OBJECT_PREFIX, OBJECT_EXPIRY_DAYS)]
@@ -141,3 +168,8 @@ def queue_key(queue: str) -> str:
 def sentinel_key(principal: str, request_id: str) -> str:
     """Return the key of what the jobs table knows of a request."""
     return f"request#{principal}#{request_id}"
+
+
+def _by_default(first: str, env: str) -> str:
+    """Return the name that a table has in an environment: airunner_jobs, airunner_staging_jobs."""
+    return first if env == _FIRST_ENVIRONMENT else first.replace("airunner_", f"airunner_{env}_")

@@ -224,7 +224,8 @@ class _Shard:
     async def next(self) -> str:
         """Return the next order key, empty at the end; if it is given up here, the key that it came to."""
         while not self._items and (page := await anext(self._pages, None)):
-            self._items = page["Items"][::-1]
+            # Older versions list API keys here, beside the jobs of a queue that is called `keys`.
+            self._items = [item for item in page["Items"][::-1] if "state" in item]
         if self._items:
             return str(self._items.pop()["order_key"]["S"])
         self.is_given_up = self._pages.next_position is not None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from airunner import telemetry
 from airunner.aws.calls import ConditionFailed
 from airunner.aws.parts import AwsParts
+from airunner.aws.table_meta import TableOwnership
 from airunner.aws.wellness import Wellness
 from airunner.domain import lifecycle
 from airunner.domain.answers import PayloadLinks
@@ -25,7 +26,7 @@ from airunner.stores.aws.hold import Holding
 from airunner.stores.aws.items import number, text, text_at, update_expression
 from airunner.stores.aws.keys import Keys
 from airunner.stores.aws.known_queues import KnownQueues, index_entry
-from airunner.stores.aws.layout import queue_key
+from airunner.stores.aws.layout import owned_table, queue_key
 from airunner.stores.aws.listing import Listing
 from airunner.stores.aws.payloads import PayloadGone, Payloads
 from airunner.stores.aws.polling.gate import QueueGate
@@ -114,6 +115,7 @@ class AwsStore:
         self._steps = StepWatch(clock)
         self._layout = layout
         self._aws = aws
+        self._ownership = TableOwnership(aws, owned_table(layout), layout.env)
         self._background_tasks = BackgroundTasks(_follow_up_failed)
         unreadable = UnreadableRows(clock)
         self._payloads = Payloads(aws, layout, unreadable, drop_secrets=drop_secrets, row_format=row_format)
@@ -189,11 +191,16 @@ class AwsStore:
         return self
 
     async def open(self) -> None:
-        """Connect. Rows stay as they are: other replicas may have been there for running jobs."""
+        """Connect. Rows stay as they are: other replicas may have been there for running jobs.
+
+        FailedPrecondition where the jobs table belongs to another environment, or needs a newer version.
+        """
         await self._aws.__aenter__()
         try:
+            is_ours = await self._ownership.ensure_if_answered()
             await self._messages.open()
-            await self._known_queues.look_if_due()
+            if is_ours:
+                await self._known_queues.look_if_due()
         except BaseException:
             await self._aws.__aexit__(None, None, None)
             raise
@@ -207,15 +214,18 @@ class AwsStore:
     async def check(self) -> None:
         """Raise, naming the table that does not answer. Asked often, the tables are not asked each time."""
         await self._parts.check_tables()
+        await self._ownership.ensure()
 
     async def enqueue_jobs(
         self, jobs: Sequence[NewJob], *, max_queued: int = 0
     ) -> Sequence[Enqueued | AirunnerError]:
         """Add jobs, each with its own outcome."""
+        await self._ownership.ensure()
         return await self._enqueuer.enqueue(jobs, max_queued)
 
     async def dequeue_jobs(self, demand: Demand) -> Sequence[Job]:
         """Claim jobs, or wait for them. The order is that of SQS: about first in, first out."""
+        await self._ownership.ensure()
         return await self._receiver.dequeue(demand)
 
     async def withdraw(self, demand: Demand) -> None:
@@ -329,6 +339,7 @@ class AwsStore:
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """Reconcile and purge, a bounded pass."""
+        await self._ownership.ensure()
         await self._known_queues.look_if_due()
         if self._steps.look_due():
             await self._reconciler.recall(now)
@@ -350,6 +361,7 @@ class AwsStore:
     async def find_key(self, key_id: str) -> ApiKey | None:
         """Return a key, revoked or not."""
         async with _in_time():
+            await self._ownership.ensure()
             return await self._keys.find(key_id)
 
     async def list_keys(self) -> Sequence[ApiKey]:

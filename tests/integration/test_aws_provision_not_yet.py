@@ -1,0 +1,184 @@
+"""Provisioning where AWS answers "not yet": what was made or deleted a moment ago, what is being changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from airunner.aws.calls import Aws, Refused
+from airunner.aws.provision import Change, Resource, provision
+from airunner.domain.errors import DeadlineExceeded, FailedPrecondition
+from airunner.stores.aws.layout import Layout, resources
+from airunner.testing.clock import ManualClock
+from tests.doubles.aws.emulator import EmulatorProcess
+from tests.support.aws_stores import options_of
+
+pytest_plugins = ("tests.support.aws",)
+
+# In the order in which AWS may say so on the way to a new environment.
+NEW = {
+    "CreateQueue": ["QueueDeletedRecently", "", "DeadLetterTargetDoesNotExist"],
+    "GetQueueAttributes": ["NonExistentQueue", "", "QueueDoesNotExist"],
+    "DescribeTable": ["ResourceNotFoundException"],
+    "UpdateTimeToLive": ["ResourceInUseException"],
+    "UpdateContinuousBackups": ["ContinuousBackupsUnavailableException"],
+    "CreateBucket": ["OperationAborted"],
+}
+
+
+class Hesitant(Aws):
+    """An account that answers calls of an operation with these codes first; an empty one is no refusal."""
+
+    def __init__(self, account: Aws, codes: Mapping[str, Sequence[str]]) -> None:
+        self._account = account
+        self._codes = {operation: list(each) for operation, each in codes.items()}
+        self.calls: Counter[str] = Counter()
+
+    async def dynamodb(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        self._hesitate(operation, arguments)
+        return await self._account.dynamodb(operation, **arguments)
+
+    async def sqs(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        self._hesitate(operation, arguments)
+        return await self._account.sqs(operation, **arguments)
+
+    async def s3(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        self._hesitate(operation, arguments)
+        return await self._account.s3(operation, **arguments)
+
+    def _hesitate(self, operation: str, arguments: Mapping[str, Any]) -> None:
+        self.calls[operation] += 1
+        waiting = self._codes.get(operation)
+        if waiting and (code := waiting.pop(0)):
+            is_fault = code not in arguments.get("expected", ())
+            assert is_fault == (code == "AccessDeniedException"), "what is logged as a fault"
+            raise Refused(code)
+
+    @property
+    def left(self) -> list[str]:
+        return [code for codes in self._codes.values() for code in codes]
+
+
+class HurriedClock(ManualClock):
+    """A clock whose pauses are over at once, and are remembered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
+@pytest.fixture
+async def account(emulator: EmulatorProcess) -> AsyncIterator[Aws]:
+    async with Aws(replace(options_of(emulator.url), attempts=1, validate=True)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def layout(aws_env: str) -> Layout:
+    return Layout(env=aws_env, bucket=f"payloads-{aws_env}")
+
+
+async def make(
+    account: Aws, layout: Layout, *, clock: ManualClock | None = None, seconds: float = 300
+) -> list[Resource]:
+    return await provision(account, resources(layout), clock or HurriedClock(), deadline_seconds=seconds)
+
+
+async def test_everything_is_made_however_often_it_is_not_yet_time(account: Aws, layout: Layout) -> None:
+    hesitant, clock = Hesitant(account, NEW), HurriedClock()
+    with capture_logs() as logs:
+        made = await make(hesitant, layout, clock=clock)
+    assert hesitant.left == []
+    assert {each.change for each in made} == {Change.CREATED}
+    assert all(each.arn for each in made)
+    queue = f"airunner-{layout.env}-default"
+    assert [(entry["resource"], entry["waits_for"]) for entry in logs] == [
+        (f"dead-letter queue {queue}-dlq", "the minute after the deletion of a queue of this name"),
+        (f"dead-letter queue {queue}-dlq", "it to be known"),
+        (f"queue {queue}", "its dead-letter queue to be known"),
+        (f"queue {queue}", "it to be known"),
+        (f"table {layout.jobs_table}", "another change of it to end"),
+        (f"the backup of table {layout.jobs_table}", "its backups to begin"),
+        (f"bucket {layout.bucket}", "another change of it to end"),
+    ]
+    assert {entry["log_level"] for entry in logs} == {"info"}
+    assert set(clock.pauses) == {1.0}
+
+
+async def test_the_url_of_a_new_queue_is_that_of_the_answer(account: Aws, layout: Layout) -> None:
+    hesitant = Hesitant(account, {})
+    made = await make(hesitant, layout)
+    assert hesitant.calls["GetQueueUrl"] == 0
+    assert [each.url.rpartition("/")[2] for each in made[:2]] == [each.name for each in made[:2]]
+
+
+async def test_a_queue_that_is_still_listed_after_its_deletion_is_made_again(
+    account: Aws, layout: Layout
+) -> None:
+    await make(account, layout)
+    made = await make(Hesitant(account, {"GetQueueAttributes": ["NonExistentQueue"]}), layout)
+    assert made[0].change is Change.CREATED
+
+
+async def test_a_table_that_looks_active_before_it_is_changed_is_changed_all_the_same(
+    account: Aws, layout: Layout
+) -> None:
+    await make(account, layout)
+    busy = Hesitant(account, {"UpdateTable": ["ResourceInUseException"] * 3})
+    made = await make(busy, replace(layout, deletion_protection=True, streams=True))
+    details = {each.name: each.details for each in made}
+    assert details[layout.jobs_table] == ("DeletionProtectionEnabled",)
+    assert details[layout.events_table] == ("DeletionProtectionEnabled", "StreamSpecification")
+
+
+async def test_what_is_not_ready_in_time_is_said_with_its_reason(account: Aws, layout: Layout) -> None:
+    never = Hesitant(account, {"CreateQueue": ["QueueDeletedRecently"] * 2})
+    with pytest.raises(DeadlineExceeded) as late:
+        await make(never, layout, seconds=0)
+    assert late.value.text == (
+        f"dead-letter queue airunner-{layout.env}-default-dlq still waits for the minute after the deletion "
+        "of a queue of this name; call again"
+    )
+
+
+async def test_a_refusal_that_does_not_pass_is_not_repeated(account: Aws, layout: Layout) -> None:
+    clock = HurriedClock()
+    with pytest.raises(Refused, match="Internal"):
+        await make(Hesitant(account, {"CreateTable": ["AccessDeniedException"]}), layout, clock=clock)
+    assert clock.pauses == []
+
+
+# What an operator has chosen
+
+
+async def test_a_key_of_kms_encrypts_a_queue_as_well(account: Aws, layout: Layout) -> None:
+    made = await make(account, layout)
+    theirs = {"KmsMasterKeyId": "alias/ours", "SqsManagedSseEnabled": "false"}
+    for queue in made[:2]:
+        await account.sqs("SetQueueAttributes", QueueUrl=queue.url, Attributes=theirs)
+    assert {each.change for each in (await make(account, layout))[:2]} == {Change.UNCHANGED}
+
+
+@pytest.mark.parametrize(("found", "kept"), [(3, False), (5_000, True)])
+async def test_a_small_receive_count_is_raised_and_a_large_one_stays(
+    account: Aws, layout: Layout, found: int, kept: bool
+) -> None:
+    dead_letters, queue = (await make(account, layout))[:2]
+    policy = f'{{"deadLetterTargetArn": "{dead_letters.arn}", "maxReceiveCount": "{found}"}}'
+    await account.sqs("SetQueueAttributes", QueueUrl=queue.url, Attributes={"RedrivePolicy": policy})
+    again = (await make(account, layout))[1]
+    assert again.details == (() if kept else ("RedrivePolicy",))
+
+
+async def test_a_bucket_of_somebody_else_is_refused_in_a_line(account: Aws, layout: Layout) -> None:
+    for code in ("403", "301"):
+        with pytest.raises(FailedPrecondition, match=f"bucket {layout.bucket} is there, but not for us"):
+            await make(Hesitant(account, {"HeadBucket": [code]}), layout)
