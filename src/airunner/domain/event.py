@@ -148,6 +148,7 @@ class Position:
         return cls(int(match[1], 16), int(match[2], 16))
 
 
+_OUTPUT: Final = frozenset({EventType.OUTPUT_DATA, EventType.OUTPUT_BATCH})
 BEGINNING: Final = Position(0, 0)
 """The position before the first event of a job."""
 
@@ -180,6 +181,14 @@ class EncodedEvent:
             self.payload,
             attempt,
         )
+
+
+def wanted_types(event_filter: frozenset[EventType]) -> frozenset[EventType]:
+    """Return the types of events that a filter lets through; an empty one means all of them."""
+    if not event_filter:
+        return frozenset(EventType)
+    # A batch is output, whichever of the two names was asked for.
+    return event_filter | _OUTPUT if event_filter & _OUTPUT else event_filter
 
 
 def start_position(request: StreamRequest, current_attempt: int) -> Position:

@@ -11,7 +11,7 @@ from airunner.domain import limits
 from airunner.domain.answers import Published
 from airunner.domain.batching import unpack
 from airunner.domain.errors import Unavailable
-from airunner.domain.event import EventType, StreamProgress, start_position
+from airunner.domain.event import StreamProgress, start_position, wanted_types
 from airunner.domain.job import JobState
 from airunner.services import metrics
 from airunner.services.call_log import log_replayed
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from airunner.services.worker_registry import WorkerRegistry
     from airunner.stores.base import JobStore
     from airunner.stores.records import EventPage
-
-_OUTPUT = frozenset({EventType.OUTPUT_DATA, EventType.OUTPUT_BATCH})
 
 
 class EventService:
@@ -115,7 +113,7 @@ class EventService:
         is buffered for a reader, so nothing is dropped; a reader that stalls only stalls itself.
         """
         position = start or await self.start_position(request)
-        wanted = _wanted(request.event_filter)
+        wanted = wanted_types(request.event_filter)
         query = EventQuery(
             job_id=limits.check_uuid(request.job_id, "job_id"),
             after=position,
@@ -164,13 +162,6 @@ class EventService:
             caller.check_job(await self._store.get_job(job_id))
         current = 0 if request.attempt else (await self._store.get_life(job_id)).attempt
         return start_position(request, current)
-
-
-def _wanted(event_filter: frozenset[EventType]) -> frozenset[EventType]:
-    if not event_filter:
-        return frozenset(EventType)
-    # A batch is output, whichever of the two names was asked for.
-    return event_filter | _OUTPUT if event_filter & _OUTPUT else event_filter
 
 
 def _over(page: EventPage, attempt: int) -> bool:
