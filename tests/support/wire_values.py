@@ -136,7 +136,9 @@ lives = values(
     result=st.none() | results,
     completed_by=st.just(0),  # the server's own
     finished_at=st.just(0),
-    watched_until=st.just(0),  # the server's own
+    watched_until=st.just(0),  # the server's own, as are the two below
+    watchers_at=st.just(()),
+    holder_at=st.just(""),
 ).map(_as_the_wire_tells)
 jobs = values(
     Job,
