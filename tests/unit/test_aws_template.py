@@ -20,7 +20,7 @@ from tests.support.template import PATH, load_template, resources
 
 PACKAGE = Path(__file__).parents[2] / "src" / "airunner"
 STORE = PACKAGE / "stores" / "aws"
-STREAMS = STORE / "change_stream.py"
+STREAMS = STORE / "replicas" / "change_stream.py"
 SHARED = [PACKAGE / "aws" / name for name in ("calls.py", "paging.py", "sqs.py", "table_meta.py")]
 TABLES = resources("AWS::DynamoDB::Table")
 QUEUES = {name: each for name, each in resources("AWS::SQS::Queue").items() if "RedrivePolicy" in each}
