@@ -106,7 +106,7 @@ async def test_a_server_that_starts_while_aws_is_away_asks_before_it_touches_any
     aws.faults.add(Fault(kind=FaultKind.SERVER_ERROR))
     async with opened(aws.url, replace(layout, env="staging")) as store:
         with pytest.raises(Unavailable):
-            await store.check()
+            await store.enqueue_jobs([])
         aws.faults.clear()
         for refused in (
             store.check(),
