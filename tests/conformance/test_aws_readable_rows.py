@@ -25,6 +25,7 @@ async def api(aws: StrictProxy, borrow_layout: BorrowLayout) -> AsyncIterator[Ap
         yield opened
 
 
+@pytest.mark.slow
 class TestRetry(RetryConformance):
     pass
 

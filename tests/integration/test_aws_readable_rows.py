@@ -137,7 +137,9 @@ async def test_what_is_beside_a_row_is_json(servers: Servers) -> None:
         assert [entry["Key"] for entry in left["Contents"]] == [f"jobs/{job_id}/params.json"]
 
 
-@pytest.mark.parametrize(("first", "second"), [(1, 2), (2, 1)], ids=["old-new", "new-old"])
+@pytest.mark.parametrize(
+    ("first", "second"), [(1, 2), pytest.param(2, 1, marks=pytest.mark.slow)], ids=["old-new", "new-old"]
+)
 async def test_servers_of_both_forms_work_on_the_same_jobs(servers: Servers, first: int, second: int) -> None:
     sizes = (10, BESIDE, 5_000)
     async with servers.serve(first) as one, servers.serve(second) as other:
@@ -180,6 +182,7 @@ async def test_what_a_newer_server_adds_to_a_row_stays(servers: Servers, row_for
         assert (await api.job(held)).params == replace(params, environment={})
 
 
+@pytest.mark.slow
 async def test_secrets_go_from_json_beside_the_row(servers: Servers) -> None:
     params = JobParams(
         command="make",

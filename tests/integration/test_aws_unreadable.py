@@ -34,6 +34,8 @@ DAMAGES = {
     "broken parameters": {"job_params": {"B": b"\xff\xff\xff"}},
     "a text for a number": {"attempt": {"S": "many"}},
     "a text for the parameters": {"job_params": {"S": "make"}},
+    # Form 1, field 9: the kind of process.
+    "a process of the future": {"job_params": {"B": b"\x48\x63"}},
     "a text for a map of execution settings": {"execution_config": {"S": "usual"}},
     "a number for a command": {"job_params": {"M": {"command": {"N": "1"}}}},
 }
@@ -120,12 +122,17 @@ async def test_alone_it_makes_no_dequeue_fail_and_keeps_its_message(
 
 
 async def test_parameters_beside_the_row_are_read_before_the_claim(api: Api, tables: Tables) -> None:
-    large = make_request(params=JobParams(command="make", args=("x" * 5_000,)))
-    bad = await api.enqueue(large)
-    await tables.write(f"params#{bad}", {"payload": {"B": b"\xff\xff\xff"}})
-    assert await api.dequeue() == []
-    job = await tables.read(bad)
-    assert (job["attempt"]["N"], job["state"]["N"]) == ("0", "1")
+    params = JobParams(command="make", args=("x" * 5_000,))
+    damages = [{"B": b"\xff\xff\xff"}, {"S": "{"}, {"S": "[]"}, {"S": '{"command": 1}'}, {"N": "1"}]
+    bad = [await api.enqueue(make_request(params=params)) for _ in damages]
+    for job_id, payload in zip(bad, damages, strict=True):
+        await tables.write(f"params#{job_id}", {"payload": payload})
+    assert await api.dequeue(max_jobs=10) == []
+    for job_id in bad:
+        job = await tables.read(job_id)
+        assert (job["attempt"]["N"], job["state"]["N"]) == ("0", "1")
+        with pytest.raises(InternalError):
+            await api.jobs.get_job(job_id)
 
 
 @each_damage

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from airunner import telemetry
-from airunner.domain.errors import AirunnerError, InternalError, error_text
+from airunner.domain.errors import InternalError, error_text
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -40,10 +40,13 @@ class UnreadableRows:
 
     @contextmanager
     def reading(self, kind: str, key: str) -> Iterator[None]:
-        """Make whatever goes wrong in a block that only decodes an UnreadableRow, and take note of it."""
+        """Make whatever goes wrong in a block that only decodes an UnreadableRow, and take note of it.
+
+        Our own errors too: to a codec, what a newer server wrote may be an invalid argument.
+        """
         try:
             yield
-        except AirunnerError:
+        except UnreadableRow:
             raise
         except Exception as error:
             self.note(kind, key, error)

@@ -36,6 +36,13 @@ class CancelConformance:
         await api.release(held, delay_seconds=10)
         assert (await api.jobs.cancel_job(held.job.job_id)).state is JobState.CANCELLED
 
+    async def test_who_is_bound_to_other_queues_does_not_find_the_job(self, api: Api) -> None:
+        job_id, store, now = await api.enqueue(queue="one"), api.services.store, api.clock.now()
+        with pytest.raises(NotFound):
+            await store.cancel_job(job_id, now, queues={"two", "other"})
+        assert (await store.get_job(job_id)).state is JobState.SCHEDULED
+        assert (await store.cancel_job(job_id, now, queues={"one", "two"})).state is JobState.CANCELLED
+
     async def test_a_job_shows_who_cancelled_it_first_and_when(self, api: Api) -> None:
         held = await api.new_claim()
         noon = api.clock.now()
