@@ -168,6 +168,7 @@ class Shards:
         self.records: dict[str, list[str]] = {}
         self.ended: set[str] = set()
         self.begun: list[tuple[str, str]] = []
+        self.reads = 0
 
     def split(self, parent: str, *children: str) -> None:
         """Let a shard end, and others go on in its place."""
@@ -195,9 +196,12 @@ class Shards:
             self.begun.append((arguments["ShardId"], arguments["ShardIteratorType"]))
             return {"ShardIterator": arguments["ShardId"]}
         shard = arguments["ShardIterator"]
+        page = self.records.get(shard, [])[: arguments["Limit"]]
+        self.records[shard] = self.records.get(shard, [])[len(page) :]
+        self.reads += 1
         records = [
             {"eventName": name, "dynamodb": {"Keys": {"job_id": {"S": job_id}}}}
-            for job_id in self.records.pop(shard, [])
+            for job_id in page
             for name in [("REMOVE" if job_id.startswith("purged") else "INSERT")]
         ]
         return {"Records": records, **({} if shard in self.ended else {"NextShardIterator": shard})}
@@ -236,6 +240,20 @@ async def test_what_follows_a_shard_is_read_from_its_beginning(shards: Shards, s
     assert await stream.read() == {"a"}
     assert await stream.read() == {"a", "b", "c"}
     assert sorted(shards.begun[2:]) == [("three", "TRIM_HORIZON"), ("two", "TRIM_HORIZON")]
+
+
+async def test_a_shard_is_read_until_a_page_is_not_full(shards: Shards, stream: EventStream) -> None:
+    shards.open("one")
+    await stream.read()
+    shards.reads = 0
+    shards.records = {"one": [f"job {number}" for number in range(2_500)]}
+    assert len(await stream.read()) == 2_500
+    assert shards.reads == 3
+    # What is more than that waits: who writes faster than we read must not keep us for ever.
+    shards.records = {"one": [f"other {number}" for number in range(7_000)]}
+    shards.reads = 0
+    assert len(await stream.read()) == 2_500 + 5_000
+    assert shards.reads == 5
 
 
 async def test_a_shard_that_appears_late_is_found(

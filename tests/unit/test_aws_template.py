@@ -273,7 +273,7 @@ def test_the_reading_of_operations_sees_the_store_and_what_it_calls() -> None:
 
 
 def test_the_reading_of_operations_leaves_out_what_the_store_does_not_call() -> None:
-    store = {name for file in STORE.glob("*.py") for name in names(ast.parse(file.read_text()))}
+    store = {name for file in STORE.rglob("*.py") for name in names(ast.parse(file.read_text()))}
     reached = {function.name for function in called_functions(store)}
     assert {"send", "_send", "_perform", "delete"} <= reached
     assert "read_redrive_policy" not in reached
@@ -307,7 +307,7 @@ def sources() -> list[ast.AST]:
     Of what everybody calls SQS and follows pages with, only the functions count that the store calls.
     """
     store: list[ast.AST] = [
-        ast.parse(file.read_text()) for file in sorted(STORE.glob("*.py")) if file != STREAMS
+        ast.parse(file.read_text()) for file in sorted(STORE.rglob("*.py")) if file != STREAMS
     ]
     return [*store, *called_functions({name for tree in store for name in names(tree)})]
 

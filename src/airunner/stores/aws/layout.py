@@ -137,7 +137,7 @@ def events_table(layout: Layout) -> Arguments:
         layout.events_table,
         hash_key=("job_id", "S"),
         range_key=("sequence", "N"),
-        stream_view="NEW_IMAGE" if layout.streams else "",
+        stream_view="KEYS_ONLY" if layout.streams else "",
         deletion_protection=layout.deletion_protection,
     )
 

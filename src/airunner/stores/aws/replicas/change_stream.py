@@ -13,7 +13,7 @@ from airunner.aws.paging import Pages
 from airunner.domain.errors import AirunnerError, FailedPrecondition
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
 
     from airunner.aws.calls import Aws
     from airunner.domain.clock import Clock
@@ -24,6 +24,7 @@ _LOOK_EVERY_MS: Final = 60_000
 # AWS lets an iterator go after 15 minutes; what happened in between is the poller's by then.
 _STALE_MS: Final = 60_000
 _RECORDS_AT_ONCE: Final = 1_000
+_PAGES_AT_ONCE: Final = 5
 
 
 class EventStream:
@@ -52,13 +53,12 @@ class EventStream:
         try:
             if not self._iterators or now - self._looked_at > _LOOK_EVERY_MS:
                 await self._look_for_shards(now)
-            answers = await asyncio.gather(*map(self._read_on, self._iterators.values()))
+            found = await asyncio.gather(*map(self._read_shard, list(self._iterators)))
         except AirunnerError:
             self._forget()
             raise
         self._read_at = now
-        self._go_on(dict(zip(list(self._iterators), answers, strict=True)))
-        before, self._just_changed = self._just_changed, set(_changed(answers))
+        before, self._just_changed = self._just_changed, {job_id for some in found for job_id in some}
         return before | self._just_changed
 
     def _forget(self) -> None:
@@ -103,22 +103,29 @@ class EventStream:
         answer = await self._aws.streams("GetShardIterator", **arguments)
         self._iterators[shard] = answer["ShardIterator"]
 
-    async def _read_on(self, iterator: str) -> dict[str, Any]:
-        return await self._aws.streams("GetRecords", ShardIterator=iterator, Limit=_RECORDS_AT_ONCE)
+    async def _read_shard(self, shard: str) -> set[str]:
+        """Read a shard until a page of it is not full; what is more than a few pages waits for the next call.
 
-    def _go_on(self, answers: dict[str, dict[str, Any]]) -> None:
-        """Keep the place in each shard. One that has ended is followed no more, but by others."""
-        for shard, answer in answers.items():
-            if following := answer.get("NextShardIterator"):
-                self._iterators[shard] = following
-            else:
+        One that has ended is followed no more, but by others.
+        """
+        changed: set[str] = set()
+        for _ in range(_PAGES_AT_ONCE):
+            answer = await self._aws.streams(
+                "GetRecords", ShardIterator=self._iterators[shard], Limit=_RECORDS_AT_ONCE
+            )
+            changed.update(_changed(answer["Records"]))
+            if not answer.get("NextShardIterator"):
                 del self._iterators[shard]
                 self._looked_at = 0
+                break
+            self._iterators[shard] = answer["NextShardIterator"]
+            if len(answer["Records"]) < _RECORDS_AT_ONCE:
+                break
+        return changed
 
 
-def _changed(answers: list[dict[str, Any]]) -> Iterator[str]:
-    for answer in answers:
-        for record in answer["Records"]:
-            # What retention takes away is nobody's news.
-            if record["eventName"] != "REMOVE":
-                yield record["dynamodb"]["Keys"]["job_id"]["S"]
+def _changed(records: Iterable[dict[str, Any]]) -> Iterator[str]:
+    for record in records:
+        # What retention takes away is nobody's news.
+        if record["eventName"] != "REMOVE":
+            yield record["dynamodb"]["Keys"]["job_id"]["S"]
