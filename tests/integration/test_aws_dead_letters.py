@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+import structlog
 
 from airunner import telemetry
 from airunner.aws.calls import Aws
@@ -19,22 +20,25 @@ from airunner.domain.job import JobParams
 from airunner.domain.requests import Redrive
 from airunner.services.composition import Services
 from airunner.services.queue_metrics import MESSAGES_INTERVAL_MS, QueueMetrics
+from airunner.stores.aws.dead_letters.upkeep import LOOK_AGAIN_MS, LOOK_EVERY_MS, DeadLetterUpkeep
 from airunner.stores.aws.layout import Layout
+from airunner.stores.aws.store import AwsStore
 from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.factories import make_services
-from tests.doubles.aws.emulator import EmulatorProcess
+from tests.doubles.aws.emulator import REGION, EmulatorProcess
 from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_queues import limit_receives
 from tests.support.aws_stores import make_resources, make_store, options_of
-from tests.support.scraping import gauge_value
+from tests.support.scraping import Change, gauge_value
 from tests.support.serving import serve
 
 pytest_plugins = ("tests.support.aws",)
 
 QUEUE = "builds"
 FEW_RECEIVES = 5
+ALL_TRIES = 4
 NOBODY = "01a1deef-6ec3-767a-80ab-09316c849922"
 
 
@@ -220,6 +224,93 @@ async def test_messages_are_counted_once_a_minute(site: Site) -> None:
     clock.advance(1)
     await queue_metrics.run_once()
     assert gauge_value(telemetry.queue_dead_letters, QUEUE) == 2
+
+
+def upkeep(site: Site, clock: ManualClock) -> DeadLetterUpkeep:
+    assert isinstance(site.services.store, AwsStore)
+    return DeadLetterUpkeep(site.services.store.dead_letters, (QUEUE,), clock)
+
+
+async def test_letters_of_open_jobs_go_back_by_themselves(site: Site) -> None:
+    open_job, ended = await site.enqueue(), await site.enqueue()
+    await site.client.cancel_job(ended)
+    await site.bury("nonsense", letter(ended), letter(open_job), letter(NOBODY))
+    await site.bury(letter(open_job), redrives=MAX_REDRIVES)
+    clock = ManualClock()
+    tending = upkeep(site, clock)
+    await tending.run_if_due()
+    assert await site.taken(site.url) == []
+    clock.advance(LOOK_EVERY_MS / 1000)
+    await tending.run_if_due()
+    assert await site.taken(site.url) == [open_job]
+    # The others can be looked at meanwhile, and one that has come back three times is among them.
+    assert sorted(await site.taken(site.dead_url)) == sorted(["nonsense", ended, NOBODY, open_job])
+
+
+async def test_looking_after_dead_letters_costs_one_call_a_minute(site: Site, aws: StrictProxy) -> None:
+    clock = ManualClock()
+    tending = upkeep(site, clock)
+    clock.advance(LOOK_EVERY_MS / 1000)
+    await tending.run_if_due()
+    aws.counts.reset()
+    for _ in range(3):
+        await tending.run_if_due()
+        clock.advance(LOOK_EVERY_MS / 1000)
+        await tending.run_if_due()
+    assert aws.counts.calls == {"GetQueueAttributes": 3}
+
+
+async def test_letters_that_stay_are_looked_at_now_and_then(site: Site, aws: StrictProxy) -> None:
+    clock = ManualClock()
+    tending = upkeep(site, clock)
+
+    async def receives_after(milliseconds: int) -> int:
+        aws.counts.reset()
+        clock.advance(milliseconds / 1000)
+        await tending.run_if_due()
+        return aws.counts.calls["ReceiveMessage"]
+
+    await site.bury("nonsense")
+    assert await receives_after(LOOK_EVERY_MS) > 0
+    assert await receives_after(LOOK_EVERY_MS) == 0
+    await site.bury("another")
+    assert await receives_after(LOOK_EVERY_MS) > 0
+    assert await receives_after(LOOK_EVERY_MS) == 0
+    assert await receives_after(LOOK_AGAIN_MS) > 0
+
+
+async def test_a_dead_letter_queue_that_fails_hurts_nobody(site: Site, aws: StrictProxy) -> None:
+    clock, failed = ManualClock(), Change(telemetry.aws_follow_ups_failed)
+    await site.bury(letter(await site.enqueue()))
+    tending = upkeep(site, clock)
+    clock.advance(LOOK_EVERY_MS / 1000)
+    aws.faults.next("GetQueueAttributes", FaultKind.THROTTLE, times=ALL_TRIES)
+    await tending.run_if_due()
+    assert failed() == 1
+    assert await site.taken(site.url) == []
+
+
+async def test_a_queue_that_puts_messages_aside_too_soon_is_named(site: Site) -> None:
+    tending = upkeep(site, ManualClock())
+    with structlog.testing.capture_logs() as logs:
+        await tending.warn()
+        assert logs == []
+        await limit_receives(site.aws, site.url, 10)
+        await tending.warn()
+        await site.aws.sqs("SetQueueAttributes", QueueUrl=site.url, Attributes={"RedrivePolicy": ""})
+        await tending.warn()
+    found = [(line["event"], line["queue"], line["max_receive_count"], line["needed"]) for line in logs]
+    assert found == [("aws.redrive_policy", QUEUE, 10, 1000), ("aws.redrive_policy", QUEUE, None, 1000)]
+
+
+async def test_the_queue_s_policy_says_where_its_dead_letters_are(site: Site) -> None:
+    made = await site.aws.sqs("CreateQueue", QueueName=f"{site.layout.env}-elsewhere")
+    arn = f"arn:aws:sqs:{REGION}:123456789012:{site.layout.env}-elsewhere"
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1000})
+    await site.aws.sqs("SetQueueAttributes", QueueUrl=site.url, Attributes={"RedrivePolicy": policy})
+    await site.aws.sqs("SendMessage", QueueUrl=made["QueueUrl"], MessageBody="over there")
+    (found,) = (await site.client.list_dead_letters(QUEUE)).letters
+    assert found.body == "over there"
 
 
 async def test_other_stores_say_what_to_do_instead() -> None:

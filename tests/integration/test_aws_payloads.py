@@ -29,7 +29,8 @@ from airunner.testing.conditions import until
 from airunner.testing.conformance.stores.backend import QUEUE, Api
 from airunner.testing.factories import NEVER_SECONDS, make_batch, make_request, make_services, make_success
 from airunner.worker.completion import Completer
-from tests.doubles.aws.faults import FaultKind
+from tests.doubles.aws.emulator import EmulatorProcess
+from tests.doubles.aws.faults import Fault, FaultKind
 from tests.doubles.aws.strict import StrictAws, StrictProxy
 from tests.support.aws import client
 from tests.support.aws_stores import BorrowLayout, make_store
@@ -398,6 +399,21 @@ async def test_a_bucket_that_throttles_only_delays_a_claim(deployment: Deploymen
     aws.faults.next("GetObject", FaultKind.THROTTLE)
     assert (await deployment.api.claim()).job.job_id == job_id
     assert aws.counts.calls["GetObject"] == 2
+
+
+async def test_a_bucket_that_is_away_costs_a_job_no_attempt(
+    deployment: Deployment, aws: StrictProxy, emulator: EmulatorProcess
+) -> None:
+    job_id = await deployment.api.enqueue(sized(MOST))
+    aws.faults.add(Fault(operation="GetObject", kind=FaultKind.RESET))
+    with pytest.raises(Unavailable):
+        await deployment.api.dequeue()
+    aws.faults.clear()
+    life = (await deployment.api.jobs.get_job(job_id)).life
+    assert (life.state, life.attempt) == (JobState.SCHEDULED, 0)
+    # Its message shows again by itself.
+    emulator.advance(31)
+    assert (await deployment.api.claim()).job.attempt == 1
 
 
 def sized(size: int, *, request_id: str = "", letter: str = "x") -> EnqueueRequest:

@@ -19,7 +19,7 @@ from airunner.domain.job import Job
 from airunner.services.jobs import JobService
 from airunner.stores.aws.layout import Layout
 from airunner.stores.aws.store import AwsStore
-from airunner.stores.records import AttemptKey, Demand, Release
+from airunner.stores.records import AttemptKey, Demand, Release, Retention
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_request, make_services
@@ -234,3 +234,25 @@ async def test_polls_outlive_those_they_were_for(open_fleet: OpenFleet, leaves: 
     await fleet.until(lambda: any(each.call.done() for each in again), sqs_seconds=0.1)
     (job,) = await withdraw(again)
     assert await fleet.receives(job) < FEW_RECEIVES
+
+
+async def test_maintenance_sends_the_letters_of_open_jobs_back(open_fleet: OpenFleet) -> None:
+    fleet = await open_fleet(1)
+    (store,) = fleet.stores
+    url = fleet.layout.queues["builds"]
+    await fleet.enqueue()
+    for _ in range(FEW_RECEIVES + 1):
+        # Somebody who receives and does nothing.
+        await fleet.account.sqs("ReceiveMessage", QueueUrl=url, VisibilityTimeout=0)
+    assert (await fleet.counts("builds"))[1] == 1
+    fleet.clock.advance(60)
+    fleet.aws.faults.next("GetQueueAttributes", FaultKind.RESET)
+    # One that fails hurts nothing else of the pass, and the next goes on.
+    await store.maintain(Retention(), fleet.clock.now())
+    assert (await fleet.counts("builds"))[1] == 1
+    fleet.clock.advance(60)
+    await store.maintain(Retention(), fleet.clock.now())
+    assert (await fleet.counts("builds"))[1] == 0
+    demand = Demand(queues=("builds",), max_jobs=1, visibility_seconds=60, waits=False)
+    (job,) = await store.dequeue_jobs(demand)
+    assert await fleet.receives(job) == 1

@@ -7,6 +7,7 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -241,6 +242,16 @@ async def test_nothing_waits_behind_a_long_poll() -> None:
         assert not poll.done()
         server.let_go.set()
         await poll
+
+
+async def test_long_polls_do_not_wait_for_each_other() -> None:
+    many = 60
+    async with scripted_aws(HELD) as server, Aws(options(server.url, max_connections=2)) as aws:
+        receive = partial(aws.sqs, "ReceiveMessage", **QUEUE, wait_seconds=20, WaitTimeSeconds=20)
+        polls = [asyncio.create_task(receive()) for _ in range(many)]
+        await until(lambda: len(server.operations) == many)
+        server.let_go.set()
+        await asyncio.gather(*polls)
 
 
 async def test_a_cancelled_call_ends_at_once() -> None:

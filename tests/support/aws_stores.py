@@ -176,8 +176,11 @@ def make_store(
     watches_parts: bool = False,
     row_format: int = 1,
     address: str = "",
+    real_clock: Clock | None = None,
 ) -> AwsStore:
     """Return a store on the emulator; `policy` is how its calls are repeated, QUICK where AWS is away.
+
+    Its polls go by `real_clock`, by default that of the machine.
 
     It is for a clock that jumps, unless it `watches_parts`: to such a store a jump is an outage.
     """
@@ -196,4 +199,5 @@ def make_store(
         watches_parts=watches_parts,
         row_format=row_format,
         address=address,
+        real_clock=real_clock,
     )

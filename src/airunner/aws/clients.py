@@ -57,6 +57,7 @@ class AwsOptions:
     throttled_attempts: int = 8
     """How many it has where AWS says that we ask too much: that lasts for seconds rather than moments."""
     max_connections: int = 50
+    """Of each client, but for long polls."""
     clients: tuple[str, ...] = OF_A_STORE
     """Those to open; others cannot be called."""
     validate: bool = False
@@ -115,7 +116,8 @@ def _config(options: AwsOptions, client: str) -> AioConfig:
         read_timeout=options.seconds_of(client) + (_LONGEST_POLL_SECONDS if client == "polls" else 0),
         # Of all tries together: the older "max_attempts" counts those after the first.
         retries={"total_max_attempts": 1, "mode": "standard"},
-        max_pool_connections=options.max_connections,
+        # Whoever receives bounds the polls, and one that waits for a connection waits beside its messages.
+        max_pool_connections=0 if client == "polls" else options.max_connections,
         parameter_validation=options.validate,
         connector_args={"socket_factory": _kept_alive},
         **of_s3,

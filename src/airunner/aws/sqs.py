@@ -89,6 +89,11 @@ class RedrivePolicy:
     dead_letter_url: str
     max_receive_count: int
 
+    @property
+    def dead_letter_name(self) -> str:
+        """The name of the queue that they are put into."""
+        return self.dead_letter_url.rpartition("/")[2]
+
 
 async def send(aws: Aws, url: str, entries: Sequence[SqsEntry]) -> list[str | AirunnerError]:
     """Send messages in their order; return for each its id, or why it was not sent.

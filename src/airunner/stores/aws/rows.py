@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from airunner.aws.calls import ConditionFailed
 from airunner.aws.paging import read_items
+from airunner.aws.sqs import MAX_SEND_DELAY_SECONDS
 from airunner.domain.errors import AirunnerError, JobNotFound, Unavailable
 from airunner.domain.job import JobState
+from airunner.domain.limits import MAX_VISIBILITY_SECONDS
 from airunner.stores.aws.items import (
     life_changes,
     number,
@@ -229,11 +231,14 @@ def _paused(item: Item) -> bool:
 def check_of(queue: str, shard: int, life: Lifecycle) -> Item:
     """Return the place of a job in the index of what is to be looked at, and when.
 
-    A job that is due is looked at when its message should long have come; one that is not, as soon as it is.
+    A job whose message is on its way is looked at when that should long have come; one that is due only after
+    longer than SQS delays or hides a message has none, and is looked at as soon as it is due.
     """
     if life.state.terminal:
         return {"check_key": text(f"purge#{shard}"), "check_at": number(life.finished_at)}
     when = life.visible_until + CHECK_AFTER_MS
     if life.state is JobState.SCHEDULED:
-        when = life.due_at if life.due_at > life.updated_at else life.updated_at + CHECK_AFTER_MS
+        longest_seconds = MAX_VISIBILITY_SECONDS if life.attempt else MAX_SEND_DELAY_SECONDS
+        has_message = life.due_at - life.updated_at <= longest_seconds * 1000
+        when = max(life.due_at, life.updated_at) + (CHECK_AFTER_MS if has_message else 0)
     return {"check_key": text(f"open#{queue}#{shard}"), "check_at": number(when)}

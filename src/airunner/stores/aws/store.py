@@ -19,7 +19,8 @@ from airunner.domain.background import BackgroundTasks
 from airunner.domain.clock import StepWatch, SystemClock
 from airunner.domain.errors import AirunnerError, DeadlineExceeded, JobNotFound, error_text
 from airunner.stores.aws.claim import SKEW_MS, Claimer
-from airunner.stores.aws.dead_letters import DeadLetterQueues
+from airunner.stores.aws.dead_letters.queues import DeadLetterQueues
+from airunner.stores.aws.dead_letters.upkeep import DeadLetterUpkeep
 from airunner.stores.aws.enqueue import Enqueuer
 from airunner.stores.aws.event_log import EventLog
 from airunner.stores.aws.hold import Holding
@@ -169,6 +170,7 @@ class AwsStore:
             real_clock=real_clock,
             short_poll_seconds=short_poll_seconds,
         )
+        self._dead_letter_upkeep = DeadLetterUpkeep(self.dead_letters, layout.queues.keys(), real_clock)
         self._reconciler = Reconciler(
             aws,
             layout,
@@ -204,6 +206,8 @@ class AwsStore:
         except BaseException:
             await self._aws.__aexit__(None, None, None)
             raise
+        if self.parts:
+            self._background_tasks.begin("warn", self._dead_letter_upkeep.warn())
 
     async def close(self) -> None:
         """Let waiting dequeues go, finish what follows, and disconnect."""
@@ -343,7 +347,9 @@ class AwsStore:
         await self._known_queues.look_if_due()
         if self._steps.look_due():
             await self._reconciler.recall(now)
-        return await self._reconciler.run(retention, now)
+        upkeep = await self._reconciler.run(retention, now)
+        await self._dead_letter_upkeep.run_if_due()
+        return upkeep
 
     async def read_marks(self, job_ids: Sequence[str]) -> Mapping[str, JobMark]:
         """Return what changes with what holders and watchers see; a hundred jobs in a call."""

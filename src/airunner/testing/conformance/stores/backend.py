@@ -55,7 +55,7 @@ class Api:
         await self.services.maintenance.run_once()
 
     async def lapse(self, seconds: float) -> None:
-        """Let a visibility of `seconds` lapse so far that the store must have noticed."""
+        """Let a visibility or a delay of `seconds` pass so far that the store must have noticed."""
         await self.advance(seconds + self.capabilities.redelivery_slack_seconds)
 
     async def started(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -124,7 +124,7 @@ class EnqueueConformance:
         job_id = await api.enqueue(make_request(delay_seconds=10))
         await api.advance(9.999)
         assert await api.dequeue() == []
-        await api.advance(0.001)
+        await api.lapse(0.001)
         assert (await api.claim()).job.job_id == job_id
 
     async def test_each_entry_has_its_own_outcome_in_the_order_of_the_call(self, api: Api) -> None:

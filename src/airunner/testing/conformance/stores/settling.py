@@ -46,7 +46,7 @@ class ReleaseConformance:
         await api.release(held, delay_seconds=30)
         await api.advance(29.999)
         assert await api.dequeue() == []
-        await api.advance(0.001)
+        await api.lapse(0.001)
         assert (await api.claim()).job.attempt == 2
 
     async def test_an_unstarted_attempt_costs_no_try(self, api: Api) -> None:

@@ -21,6 +21,7 @@ from airunner.domain.answers import (
 )
 from airunner.domain.errors import AirunnerError, FailedPrecondition
 from airunner.domain.job import JobState
+from airunner.domain.requests import Redrive
 from airunner.stores.aws.items import number_if_any
 from airunner.stores.aws.wakeups import job_id_of
 from airunner.telemetry.logs import get_logger
@@ -29,9 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airunner.aws.calls import Aws
-    from airunner.aws.sqs import SqsMessage
+    from airunner.aws.sqs import RedrivePolicy, SqsMessage
     from airunner.domain.clock import Clock
-    from airunner.domain.requests import Redrive
     from airunner.stores.aws.items import Item
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.rows import Rows
@@ -108,6 +108,16 @@ class DeadLetterQueues:
         kept = [letter for message_id, letter in left.items() if message_id not in chosen]
         return Redriven(redriven=[each.letter for each in chosen.values()], left=kept)
 
+    async def redrive_open(self, queue: str, max_messages: int) -> Redriven:
+        """Look at so many messages, send those of open jobs back, and show the others again."""
+        url, wish = await self._url(queue), Redrive(queue=queue, max_messages=max_messages)
+        received = await self._receive(url, max_messages)
+        sent = await self._send_back(queue, url, [each for each in received if wish.wants(each.letter)])
+        gone = {each.letter.message_id for each in sent}
+        left = [each for each in received if each.letter.message_id not in gone]
+        await self._show_again(url, left)
+        return Redriven(redriven=[each.letter for each in sent], left=[each.letter for each in left])
+
     async def purge(self, queue: str, max_messages: int, *, dry_run: bool) -> Sequence[DeadLetter]:
         """Delete messages, those that were received only."""
         url = await self._url(queue)
@@ -120,22 +130,31 @@ class DeadLetterQueues:
             raise errors[0]
         return [each.letter for each in gone]
 
+    async def read_policy(self, queue: str) -> RedrivePolicy | None:
+        """Return where a queue puts messages aside and after how many receives, None if nowhere."""
+        return await sqs.read_redrive_policy(self._aws, self._messages.url(queue))
+
+    async def count_dead(self, queue: str) -> int:
+        """Ask SQS how many messages can be received from a dead-letter queue; 0 where there is none."""
+        try:
+            return (await sqs.count_messages(self._aws, await self._url(queue)))["visible"]
+        except FailedPrecondition:
+            return 0
+
     async def count(self) -> Sequence[MessageCounts]:
         """Ask SQS for the counts of each queue and its dead-letter queue."""
         return await asyncio.gather(*map(self._count, self._layout.queues))
 
     async def _count(self, queue: str) -> MessageCounts:
         own = await sqs.count_messages(self._aws, self._messages.url(queue))
-        try:
-            dead = (await sqs.count_messages(self._aws, await self._url(queue)))["visible"]
-        except FailedPrecondition:
-            dead = 0
-        return MessageCounts(queue=queue, dead_letters=dead, **own)
+        return MessageCounts(queue=queue, dead_letters=await self.count_dead(queue), **own)
 
     async def _url(self, queue: str) -> str:
+        """Return the address of the queue that the redrive policy names, or else of that with our name."""
         self._messages.check_queue(queue)
         if queue not in self._urls:
-            name = self._layout.dead_letter_name(queue)
+            policy = await self.read_policy(queue)
+            name = policy.dead_letter_name if policy else self._layout.dead_letter_name(queue)
             if not (url := await sqs.find_queue(self._aws, name)):
                 raise FailedPrecondition(f"queue {queue} has no dead-letter queue {name}")
             self._urls[queue] = url
