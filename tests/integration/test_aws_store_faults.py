@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -17,8 +18,9 @@ from airunner.domain.job import JobState
 from airunner.domain.requests import JobQuery
 from airunner.domain.retry import RetryPolicy
 from airunner.stores.aws import store as store_module
+from airunner.stores.aws.reconcile import PASS_MS
 from airunner.stores.aws.store import AwsStore
-from airunner.stores.records import Demand, EventQuery
+from airunner.stores.records import Demand, EventQuery, Retention
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.conformance.stores.backend import QUEUE, Api
@@ -286,8 +288,8 @@ async def test_an_entry_that_no_transaction_takes_is_refused_and_the_others_are_
         assert aws.counts.calls["TransactWriteItems"] == 1
 
 
-async def test_a_pass_goes_round_all_shards_from_one_of_its_own(
-    aws: StrictProxy, borrow_layout: BorrowLayout
+async def test_a_pass_goes_round_all_shards_from_one_that_is_drawn_anew(
+    aws: StrictProxy, borrow_layout: BorrowLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
 
@@ -301,9 +303,42 @@ async def test_a_pass_goes_round_all_shards_from_one_of_its_own(
     layout = replace(await borrow_layout(), listing_shards=4)
     store = AwsStore(Overheard(options_of(aws.url)), layout, clock, short_poll_seconds=0, watches_parts=False)
     async with make_services(store, clock) as services:
-        assert 0 <= store._reconciler._first_shard < 4
-        store._reconciler._first_shard = 3
+        monkeypatch.setattr(secrets, "randbelow", lambda shards: shards - 1)
         await services.maintenance.run_once()
     purges = [key for key in asked if key.startswith("purge#")]
     assert purges == ["purge#3", "purge#0", "purge#1", "purge#2"]
     assert f"open#{QUEUE}#3" in asked
+
+
+async def test_a_pass_ends_in_time_and_the_next_ones_do_the_rest(
+    aws: StrictProxy, borrow_layout: BorrowLayout
+) -> None:
+    real_clock, looks = ManualClock(), []
+
+    class SlowAws(Aws):
+        async def dynamodb(self, operation: str, **arguments: Any) -> dict[str, Any]:
+            if "check_at <= :until" in arguments.get("KeyConditionExpression", ""):
+                real_clock.advance(PASS_MS / 1000 / 2.5)
+                looks.append(arguments)
+            return await super().dynamodb(operation, **arguments)
+
+    clock, lent = ManualClock(), await borrow_layout()
+    layout = replace(lent, queues={QUEUE: lent.queues[QUEUE]}, listing_shards=4)
+    store = AwsStore(SlowAws(options_of(aws.url)), layout, clock, short_poll_seconds=0, watches_parts=False)
+    store._reconciler._real_clock = real_clock
+    async with make_services(store, clock) as services:
+        api = Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
+        await api.enqueue_many(8)
+        for held in await api.dequeue(max_jobs=8):
+            await api.complete(held)
+        await store.maintain(Retention(), clock.now())
+        clock.advance(8 * 24 * 3600)
+        purged, passes = 0, 0
+        while purged < 8:
+            looks.clear()
+            upkeep = await store.maintain(Retention(), clock.now())
+            purged, passes = purged + upkeep.purged_jobs, passes + 1
+            assert len(looks) == 3
+            # One that got nothing done is not repeated at once.
+            assert upkeep.has_more == bool(upkeep.purged_jobs)
+        assert passes > 1

@@ -155,7 +155,7 @@ async def test_a_long_pass_of_maintenance_is_many_turns(
 
     async def purge() -> Upkeep:
         await release.acquire()
-        return Upkeep(purged_jobs=1)
+        return Upkeep(purged_jobs=1, has_more=True)
 
     store.upkeep = purge
     async with services:
@@ -174,7 +174,7 @@ async def test_a_failed_step_of_a_long_pass_is_not_repeated_at_once(
     outcomes = [fail, fail]
 
     async def purge() -> Upkeep:
-        return await outcomes.pop()() if store.maintained > 1 else Upkeep(purged_jobs=1)
+        return await outcomes.pop()() if store.maintained > 1 else Upkeep(purged_jobs=1, has_more=True)
 
     store.upkeep = purge
     async with services:

@@ -73,8 +73,9 @@ class Maintenance:
             self._workers.left(job_id)
             self._notifier.ring_job(job_id)
         await self._count_ends(upkeep.ended_jobs)
-        self._has_more = bool(upkeep.ended_jobs or upkeep.purged_jobs or upkeep.purged_events)
-        if self._has_more:
+        # Not whenever something was done: where jobs always come of age, that would be always.
+        self._has_more = upkeep.has_more
+        if upkeep.ended_jobs or upkeep.purged_jobs or upkeep.purged_events:
             _log.info(
                 "maintenance.pass",
                 ended=len(upkeep.ended_jobs),

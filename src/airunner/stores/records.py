@@ -190,6 +190,8 @@ class Upkeep:
     ended_jobs: Sequence[str] = ()
     purged_jobs: int = 0
     purged_events: int = 0
+    has_more: bool = False
+    """Whether the pass ended at a bound of its own, so that another one should follow at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

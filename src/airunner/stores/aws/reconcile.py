@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from airunner.aws.calls import Aws
     from airunner.aws.wellness import Wellness
+    from airunner.domain.clock import Clock
     from airunner.domain.lifecycle import Lifecycle
     from airunner.stores.aws.event_log import EventLog
     from airunner.stores.aws.items import Row
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# In the place of a queue: the jobs that have ended, of all queues.
+_ENDED: Final = ""
+PASS_MS: Final = 20_000
+"""How long one pass may take, so that it is never taken for a loop that is stuck."""
 # How many jobs are looked at together, and how often that is done for a shard in one pass.
 _AT_ONCE: Final = 25
 _PAGES: Final = 40
@@ -65,6 +70,7 @@ class Reconciler:
         messages: Messages,
         wellness: Wellness,
         known_queues: KnownQueues,
+        real_clock: Clock,
     ) -> None:
         self._aws = aws
         self._layout = layout
@@ -76,22 +82,33 @@ class Reconciler:
         self._known_queues = known_queues
         # Rows that cannot be read stay at the front of their shard: the next pass goes on behind them.
         self._stuck: dict[str, dict[str, Any]] = {}
-        # Servers whose passes coincide mostly look at different shards, and find done what others did.
-        self._first_shard = secrets.randbelow(layout.listing_shards)
+        self._real_clock = real_clock
+        self._first_shard = 0
+        self._give_up_at = 0
+        self._is_cut = False
 
     async def run(self, retention: Retention, now: int) -> Upkeep:
-        """One pass: over the jobs that have not ended, then over those whose retention is over."""
+        """One pass: over the jobs that have not ended, and over those whose retention is over.
+
+        It stops after 20 s, and after so many jobs of a shard; then there is more, if it got anything done.
+        """
+        # Servers whose passes coincide mostly look at different shards, and find done what others did.
+        self._first_shard = secrets.randbelow(self._layout.listing_shards)
+        self._give_up_at, self._is_cut = self._real_clock.monotonic() + PASS_MS, False
         ended: list[str] = []
-        for queue in self._known_queues.names:
-            async for rows in self._due(f"open#{queue}", now):
-                over = await _together([self._look_at(row, now) for row in rows])
-                ended += [row.job_id for row, is_over in zip(rows, over, strict=True) if is_over]
         purged = events = 0
-        async for rows in self._due("purge", now - retention.jobs_ms):
-            old = [row for row in rows if row.life.state.terminal]
-            events += sum(await _together([self._purge(row) for row in old]))
-            purged += len(old)
-        return Upkeep(ended_jobs=ended, purged_jobs=purged, purged_events=events)
+        for queue in rotated([*self._known_queues.names, _ENDED]):
+            if queue != _ENDED:
+                async for rows in self._due(f"open#{queue}", now):
+                    over = await _together([self._look_at(row, now) for row in rows])
+                    ended += [row.job_id for row, is_over in zip(rows, over, strict=True) if is_over]
+                continue
+            async for rows in self._due("purge", now - retention.jobs_ms):
+                old = [row for row in rows if row.life.state.terminal]
+                events += sum(await _together([self._purge(row) for row in old]))
+                purged += len(old)
+        has_more = self._is_cut and bool(ended or purged)
+        return Upkeep(ended_jobs=ended, purged_jobs=purged, purged_events=events, has_more=has_more)
 
     async def recall(self, now: int) -> None:
         """Bring back visibilities that a wrong clock has given, of this server or of another."""
@@ -128,6 +145,8 @@ class Reconciler:
         """Yield the rows of an index key that are to be looked at, some at a time, over all of its shards."""
         shards = range(self._layout.listing_shards)
         for shard in (*shards[self._first_shard :], *shards[: self._first_shard]):
+            if self._is_late():
+                return
             name, is_stuck = f"{key}#{shard}", False
             begin = {"ExclusiveStartKey": self._stuck[name]} if name in self._stuck else {}
             pages = Pages(
@@ -148,9 +167,18 @@ class Reconciler:
                 rows = self._rows.rows_of(items[name] for name in names if name in items)
                 is_stuck |= len(rows) < len(items)
                 yield rows
+                if self._is_late():
+                    break
+            self._is_cut |= bool(pages.next_position)
             self._stuck.pop(name, None)
             if is_stuck and pages.next_position:
                 self._stuck[name] = pages.next_position
+
+    def _is_late(self) -> bool:
+        """Whether the pass has had its time; then it is cut."""
+        is_late = self._real_clock.monotonic() >= self._give_up_at
+        self._is_cut |= is_late
+        return is_late
 
     async def _look_at(self, row: Row, now: int) -> bool:
         """Do what a job needs; return whether that ended it.
@@ -235,6 +263,12 @@ async def _together(works: Sequence[Awaitable[T]]) -> list[T]:
         if isinstance(result, BaseException):
             raise result
     return [result for result in results if not isinstance(result, BaseException)]
+
+
+def rotated(things: Sequence[T]) -> list[T]:
+    """Return things in their order, from one on that is drawn: a pass that is cut shall not favour any."""
+    first = secrets.randbelow(len(things)) if things else 0
+    return [*things[first:], *things[:first]]
 
 
 def number_of_check(row: Row) -> int:

@@ -180,6 +180,7 @@ class AwsStore:
             messages=self._messages,
             wellness=wellness,
             known_queues=self._known_queues,
+            real_clock=SystemClock(),
         )
 
     @property

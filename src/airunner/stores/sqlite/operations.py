@@ -150,7 +150,12 @@ def maintain(tx: Transaction, retention: Retention, now: int) -> Upkeep:
     ended = _end_expired(tx, now)
     purged_events = _purge_orphans(tx) or _purge_events(tx, now - retention.events_ms)
     purged_jobs = 0 if purged_events else _purge_jobs(tx, now - retention.jobs_ms)
-    return Upkeep(ended_jobs=ended, purged_jobs=purged_jobs, purged_events=purged_events)
+    return Upkeep(
+        ended_jobs=ended,
+        purged_jobs=purged_jobs,
+        purged_events=purged_events,
+        has_more=bool(ended or purged_jobs or purged_events),
+    )
 
 
 def drop_secrets(tx: Transaction) -> None:
