@@ -276,7 +276,7 @@ def test_the_reading_of_operations_leaves_out_what_the_store_does_not_call() -> 
     store = {name for file in STORE.rglob("*.py") for name in names(ast.parse(file.read_text()))}
     reached = {function.name for function in called_functions(store)}
     assert {"send", "_send", "_perform", "delete"} <= reached
-    assert "read_redrive_policy" not in reached
+    assert "cloudwatch" not in reached
 
 
 def needed_rights() -> Iterator[str]:
