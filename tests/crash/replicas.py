@@ -77,10 +77,12 @@ class World:
         return await self.survivor.jobs.get_job(job_id)
 
     async def items(self) -> list[str]:
-        """The keys of all that is in the tables."""
+        """The keys of all that is in the tables and that DynamoDB does not delete by itself one day."""
         tables = (self.layout.jobs_table, self.layout.events_table)
         answers = [await self.aws.dynamodb("Scan", TableName=table) for table in tables]
-        return sorted(item["job_id"]["S"] for answer in answers for item in answer["Items"])
+        return sorted(
+            item["job_id"]["S"] for answer in answers for item in answer["Items"] if "ttl" not in item
+        )
 
     async def judge(self, death: Death) -> None:
         """Fail if what the clients of both were told since the last judgement cannot be the truth."""

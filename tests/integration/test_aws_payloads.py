@@ -15,7 +15,13 @@ import pytest
 
 from airunner.codec.jobs import decode_params, decode_result, encode_params, encode_result
 from airunner.domain.answers import Enqueued
-from airunner.domain.errors import AlreadyExists, FailedPrecondition, InvalidArgument, Unavailable
+from airunner.domain.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    JobNotFound,
+    Unavailable,
+)
 from airunner.domain.event import Position
 from airunner.domain.job import JobParams, JobResult, JobState
 from airunner.domain.requests import CompleteRequest, EnqueueRequest, JobQuery
@@ -193,7 +199,7 @@ async def test_a_large_end_is_one_object_and_one_row_and_is_not_read_back(
     await deployment.api.complete(held, sized_result(MOST))
     await deployment.api.services.store.read_events(EventQuery(job_id=held.job.job_id, after=Position(0, 0)))
     asked = ("PutObject", "GetObject", "PutItem", "UpdateItem")
-    assert [aws.counts.calls[operation] for operation in asked] == [1, 0, 0, 1]
+    assert [aws.counts.calls[operation] for operation in asked] == [1, 0, 0, 2]
 
 
 async def test_a_large_end_may_be_repeated_but_not_replaced(deployment: Deployment) -> None:
@@ -326,27 +332,39 @@ async def test_secrets_are_never_linked(deployment: Deployment, hidden: dict[str
 
 
 @pytest.mark.parametrize("size", [IN_ROW + 1, MOST])
-async def test_the_purge_takes_payloads_along(deployment: Deployment, size: int) -> None:
+async def test_the_purge_deletes_objects_and_leaves_items_to_their_time(
+    deployment: Deployment, size: int
+) -> None:
     held = await deployment.api.new_claim(sized(size))
     await deployment.api.complete(held, sized_result(size))
     items, objects = await deployment.kept()
     assert [key for key in (*items, *objects) if f"{held.job.job_id}#1-" in key or "/result-1-" in key]
     assert len(items) + len(objects) == 2
+    await deployment.settled()
     await deployment.api.advance(DAY_SECONDS + 1)
-    assert await deployment.kept() == ([], [])
+    assert await deployment.kept() == (items, [])
+    rows = deployment.api.services.store._rows  # type: ignore[attr-defined]  # of the AwsStore
+    kept = await rows.read_many(items)
+    assert all(int(item["ttl"]["N"]) > deployment.api.clock.now() // 1000 for item in kept.values())
 
 
-async def test_a_purge_that_is_interrupted_is_finished_by_the_next(
+async def test_a_purge_that_fails_for_a_job_is_finished_by_the_next(
     deployment: Deployment, aws: StrictProxy
 ) -> None:
     held = await deployment.api.new_claim(sized(MOST))
     await deployment.api.complete(held)
-    aws.faults.next("DeleteObject", FaultKind.SERVER_ERROR, times=4)
-    with pytest.raises(Unavailable):
-        await deployment.api.advance(DAY_SECONDS + 1)
+    await deployment.api.complete(other := await deployment.api.new_claim())
+    aws.faults.add(Fault(operation="DeleteObject", kind=FaultKind.SERVER_ERROR))
+    await deployment.api.advance(DAY_SECONDS + 1)
+    aws.faults.clear()
     assert (await deployment.kept())[1] == [f"jobs/{held.job.job_id}/params"]
+    assert (await deployment.api.job(held)).state.terminal
+    with pytest.raises(JobNotFound):
+        await deployment.api.job(other)
     await deployment.api.advance(1)
-    assert await deployment.kept() == ([], [])
+    assert (await deployment.kept())[1] == []
+    with pytest.raises(JobNotFound):
+        await deployment.api.job(held)
 
 
 @pytest.mark.parametrize("executed", [False, True])

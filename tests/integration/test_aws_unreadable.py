@@ -14,12 +14,13 @@ from airunner.domain.errors import InternalError, JobNotFound
 from airunner.domain.event import Gap
 from airunner.domain.job import JobParams, JobState
 from airunner.domain.requests import JobQuery, StreamRequest
-from airunner.stores.aws import reconcile
 from airunner.stores.aws.layout import Layout, queue_key
+from airunner.stores.aws.upkeep import reconcile
 from airunner.stores.records import ApiKey
 from airunner.testing.clock import ManualClock
 from airunner.testing.conformance.stores.backend import QUEUE, Api
 from airunner.testing.factories import make_batch, make_line, make_request, make_services
+from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws import client
 from tests.support.aws_stores import BorrowLayout, make_store
@@ -104,7 +105,7 @@ async def test_a_dequeue_passes_it_by(api: Api, tables: Tables, changes: Changes
 
 
 async def test_alone_it_makes_no_dequeue_fail_and_keeps_its_message(
-    api: Api, tables: Tables, aws: StrictProxy
+    api: Api, tables: Tables, aws: StrictProxy, emulator: EmulatorProcess
 ) -> None:
     (bad,) = await api.enqueue_many(1)
     await tables.write(bad, NEWER_STATE)
@@ -115,8 +116,7 @@ async def test_alone_it_makes_no_dequeue_fail_and_keeps_its_message(
     assert aws.counts.calls["DeleteMessageBatch"] == 0
     # A server that can read it, once its message shows again.
     await tables.write(bad, {"state": {"N": "1"}})
-    await api.lapse(0)
-    await api.lapse(6 * 3600)
+    emulator.advance(31)
     (held,) = await api.dequeue()
     assert (held.job.job_id, held.job.attempt) == (bad, 1)
 

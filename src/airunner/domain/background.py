@@ -1,17 +1,28 @@
-"""Two small pieces of asynchronous code: tasks that nobody awaits, and a wake-up for everybody who waits."""
+"""Small pieces of asynchronous code: works done together, tasks nobody awaits, a wake-up for all who wait."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airunner.domain.clock import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
     from airunner.domain.clock import Clock
+
+T = TypeVar("T")
+
+
+async def together(works: Iterable[Awaitable[T]]) -> list[T]:
+    """Do all at once; raise the first failure when all have ended, so that nothing of it goes on any more."""
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]
 
 
 class BackgroundTasks:

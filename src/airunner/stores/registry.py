@@ -108,12 +108,12 @@ def _build_aws_store(settings: Settings, clock: Clock) -> JobStore:
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.store import AwsStore
 
-    kept_ms = settings.store.event_retention_days * _DAY_MS
     return AwsStore(
         aws,
         Layout.of(settings.store),
         clock,
-        events_kept_ms=kept_ms,
+        jobs_kept_ms=settings.store.job_retention_days * _DAY_MS,
+        events_kept_ms=settings.store.event_retention_days * _DAY_MS,
         drop_secrets=_drops_secrets(settings),
         row_format=settings.store.aws.row_format,
         address=settings.cluster.advertise or "",

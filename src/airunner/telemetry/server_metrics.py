@@ -80,6 +80,10 @@ store_well_time = Gauge(
     "airunner.store.well_time", "Time for which the table of the jobs has answered without a pause", unit="s"
 )
 
+maintenance_jobs_skipped = Counter(
+    "airunner.maintenance.jobs_skipped", "Jobs that a pass of maintenance could not see to"
+)
+
 aws_calls = Counter("airunner.aws.calls", "Calls of AWS, retries included", "service", "operation", "outcome")
 aws_call_time = Histogram(
     "airunner.aws.call_time", "Time that these calls took", SECONDS, "service", "operation", unit="s"
@@ -131,6 +135,7 @@ SERVER_METRICS: Final[tuple[Instrument, ...]] = (
     store_rows_unreadable,
     store_part_up,
     store_well_time,
+    maintenance_jobs_skipped,
     aws_calls,
     aws_call_time,
     aws_sends_failed,

@@ -236,9 +236,8 @@ class Claimer:
         if not looked or check_at > now + SENT_CHECK_MS // 2:
             return
         try:
-            await self._rows.update(
-                row.job_id, {"check_at": number(now + SENT_CHECK_MS)}, {"nonce": text(row.nonce)}
-            )
+            changes = {"check_at": number(now + SENT_CHECK_MS), "sent_at": number(now)}
+            await self._rows.update(row.job_id, changes, {"nonce": text(row.nonce)})
         except AirunnerError as error:
             # One message too many, then.
             _log.warning("aws.follow_up_failed", job_id=row.job_id, error=error.text)

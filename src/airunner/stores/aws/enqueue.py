@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from airunner.aws.calls import ConditionFailed, Refused, TransactionCancelled
@@ -28,11 +29,12 @@ from airunner.stores.aws.items import (
 from airunner.stores.aws.known_queues import index_entry
 from airunner.stores.aws.layout import queue_key, sentinel_key
 from airunner.stores.aws.transactions import EnqueueTransactions, fill_transaction
+from airunner.stores.aws.upkeep.expiry import is_forgotten
 from airunner.stores.aws.wakeups import Wake
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from airunner.aws.calls import Aws, CancellationReason
     from airunner.domain.background import BackgroundTasks
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from airunner.stores.aws.payloads import Payloads
     from airunner.stores.aws.rows import Rows
     from airunner.stores.aws.transactions import NewJobItems
+    from airunner.stores.aws.upkeep.open_jobs import OpenJobs
     from airunner.stores.aws.wakeups import Messages
     from airunner.stores.records import NewJob
 
@@ -63,7 +66,7 @@ class Enqueuer:
         payloads: Payloads,
         messages: Messages,
         background_tasks: BackgroundTasks,
-        count_scheduled: Callable[[str], Awaitable[int]],
+        open_jobs: OpenJobs,
     ) -> None:
         self._aws = aws
         self._layout = layout
@@ -71,7 +74,7 @@ class Enqueuer:
         self._payloads = payloads
         self._messages = messages
         self._background_tasks = background_tasks
-        self._count_scheduled = count_scheduled
+        self._open_jobs = open_jobs
         self._transactions = EnqueueTransactions(aws, layout, payloads)
         self._used_queues: set[str] = set()
 
@@ -99,7 +102,7 @@ class Enqueuer:
                 continue
             if max_queued:
                 if new.queue not in scheduled:
-                    scheduled[new.queue] = await self._count_scheduled(new.queue)
+                    scheduled[new.queue] = await self._open_jobs.scheduled(new.queue, max_queued)
                 if scheduled[new.queue] >= max_queued and not await self._known(new):
                     text = f"queue {new.queue} holds its limit of {max_queued} scheduled jobs"
                     outcomes[index] = ResourceExhausted(text)
@@ -109,7 +112,9 @@ class Enqueuer:
         return accepted
 
     async def _known(self, new: NewJob) -> bool:
-        return bool(await self._rows.read_many([sentinel_key(new.principal, new.request_id)]))
+        key = sentinel_key(new.principal, new.request_id)
+        known = (await self._rows.read_many([key])).get(key)
+        return known is not None and not is_forgotten(known, new.created_at)
 
     async def _enqueue_together(
         self, jobs: dict[int, NewJob], outcomes: dict[int, Enqueued | AirunnerError]
@@ -138,6 +143,8 @@ class Enqueuer:
             raise Unavailable("too many others enqueue the same jobs")
         for index, job in pending.items():
             outcomes.setdefault(index, _enqueued(job.new))
+        for job in added:
+            self._open_jobs.moved(job.new.queue, None, JobState.SCHEDULED)
         await self._announce(added)
 
     async def _sort_out(
@@ -162,7 +169,8 @@ class Enqueuer:
             known, job = reason.item or {}, pending[index]
             outcome = await self._outcome(job.new, known)
             if isinstance(outcome, JobNotFound):
-                # Purged between the two calls, and the request with it: it is a new one now.
+                # Purged, while its request is still there: it is a new one now.
+                pending[index] = replace(job, gone=text_at(known, "target"))
                 continue
             outcomes[index] = outcome
             del pending[index]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Final
 
 from airunner.aws.calls import ConditionFailed
 from airunner.aws.paging import Pages, delete_items
+from airunner.domain.background import together
+from airunner.domain.splitting import split_by_count
 from airunner.stores.aws.items import (
     LAST_SEQUENCE,
-    blob,
     event_from_item,
     event_item,
     number,
@@ -32,6 +34,18 @@ if TYPE_CHECKING:
     from airunner.stores.records import EventPage, EventQuery
 
 
+# How many events of one publish are written at the same time.
+_PUT_AT_ONCE: Final = 25
+
+
+class _Before(Enum):
+    """What was in the place of an item."""
+
+    NOTHING = auto()
+    SAME = auto()
+    OTHER = auto()
+
+
 class EventLog:
     """The events table. An event that lies beyond the last sequence of its attempt's row does not exist."""
 
@@ -48,20 +62,14 @@ class EventLog:
         only who has just read the row knows, and may `replace` them. Then all leftovers go: those that lie
         beyond would be seen once the attempt has come so far, between events that were cut otherwise.
         """
-        for event in events:
-            item = event_item(job_id, event, now + self._ttl_ms)
-            try:
-                await self._put(
-                    item,
-                    ConditionExpression="attribute_not_exists(job_id) OR event_payload = :payload",
-                    ExpressionAttributeValues={":payload": blob(event.payload)},
-                )
-            except ConditionFailed:
-                if not replace:
-                    return False
-                await self._remove(self._between(job_id, event.attempt, event.first_sequence, LAST_SEQUENCE))
-                await self._put(item)
-        return True
+        items = [event_item(job_id, event, now + self._ttl_ms) for event in events]
+        if not items or await self._add(items):
+            return True
+        if replace:
+            await self._remove(await self._strangers(items))
+            for some in split_by_count(items, _PUT_AT_ONCE):
+                await together([self._put(item) for item in some])
+        return replace
 
     async def read(self, row: Row, query: EventQuery, now: int) -> EventPage:
         """Return events after a position, in order; see JobStore.read_events."""
@@ -76,28 +84,54 @@ class EventLog:
                 break
         return fill_page(wanted, query, state=row.life.state, attempt=row.life.attempt)
 
-    async def remove(self, job_id: str) -> int:
-        """Delete all events of a job; return how many. May be repeated."""
-        return await self._remove(
-            {
-                "TableName": self._layout.events_table,
-                "KeyConditionExpression": "job_id = :job",
-                "ExpressionAttributeValues": {":job": text(job_id)},
-                "ExpressionAttributeNames": {"#sequence": "sequence"},
-            }
+    async def _add(self, items: Sequence[Item]) -> bool:
+        """Write items that continue an attempt, unless something else is there; return whether all are.
+
+        The others follow the first at once: where nothing was in its place, nothing lies beyond. Where it was
+        there already, others may lie there that a publish has left, with gaps between them.
+        """
+        first = await self._put_new(items[0])
+        if first is _Before.OTHER or (first is _Before.SAME and await self._strangers(items)):
+            return False
+        for some in split_by_count(items[1:], _PUT_AT_ONCE):
+            if _Before.OTHER in await together([self._put_new(item) for item in some]):
+                return False
+        return True
+
+    async def _put_new(self, item: Item) -> _Before:
+        """Write an item unless another one is there; return what was there."""
+        try:
+            answer = await self._put(
+                item,
+                ConditionExpression="attribute_not_exists(job_id) OR digest = :digest",
+                ExpressionAttributeValues={":digest": item["digest"]},
+                ReturnValues="ALL_OLD",
+            )
+        except ConditionFailed:
+            return _Before.OTHER
+        return _Before.SAME if answer.get("Attributes") else _Before.NOTHING
+
+    async def _put(self, item: Item, **conditions: Any) -> dict[str, Any]:
+        return await self._aws.dynamodb(
+            "PutItem", TableName=self._layout.events_table, Item=item, **conditions
         )
 
-    async def _remove(self, query: dict[str, Any]) -> int:
-        """Delete what a query of the table finds."""
-        removed = 0
-        pages = Pages(self._aws.dynamodb, "Query", **query, ProjectionExpression="job_id, #sequence")
-        async for page in pages:
-            await delete_items(self._aws, self._layout.events_table, page["Items"])
-            removed += len(page["Items"])
-        return removed
+    async def _strangers(self, items: Sequence[Item]) -> list[Item]:
+        """Return the keys of what is in their attempt, from the first of some items on, and none of them."""
+        known = {item["sequence"]["N"]: item["digest"] for item in items}
+        attempt, sequence = divmod(number_at(items[0], "sequence"), LAST_SEQUENCE + 1)
+        between = self._between(items[0]["job_id"]["S"], attempt + 1, sequence, LAST_SEQUENCE)
+        found: list[Item] = []
+        async for page in Pages(
+            self._aws.dynamodb, "Query", **between, ProjectionExpression="job_id, #sequence, digest"
+        ):
+            found += [
+                item for item in page["Items"] if known.get(item["sequence"]["N"]) != item.pop("digest", None)
+            ]
+        return found
 
-    async def _put(self, item: Item, **conditions: Any) -> None:
-        await self._aws.dynamodb("PutItem", TableName=self._layout.events_table, Item=item, **conditions)
+    async def _remove(self, keys: Sequence[Item]) -> None:
+        await delete_items(self._aws, self._layout.events_table, keys)
 
     async def _after(self, row: Row, query: EventQuery, now: int) -> AsyncIterator[EncodedEvent]:
         """Yield the visible events after a position, attempt by attempt."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -21,9 +22,14 @@ Value: TypeAlias = dict[str, Any]
 """A DynamoDB attribute value, such as {"N": "1"}."""
 Item: TypeAlias = dict[str, Value]
 
+IN_S3: Final = "s3:"
+"""What the place of a payload begins with that is an object of S3."""
+
 # Later attempts continue the sort key of the events where no sequence of an earlier one can be.
 _ATTEMPT_STEP: Final = 10**12
 LAST_SEQUENCE: Final = _ATTEMPT_STEP - 1
+# Tells whether an item has the same payload, without sending it again.
+_DIGEST_BYTES: Final = 16
 # A row is read and written with every publish: no text may make it large.
 _MAX_ERROR_CHARACTERS: Final = 1_000
 WATCHER_PREFIX: Final = "watcher_"
@@ -96,6 +102,18 @@ class Row:
     result_place: str
     shard: int
     item: Item
+
+    @property
+    def items_beside(self) -> list[str]:
+        """The keys of the items that hold its payloads; those in the row and in S3 have none."""
+        keys = (self.params_place, self.result_place)
+        return [key for key in keys if key and not key.startswith(IN_S3)]
+
+    @property
+    def objects(self) -> list[str]:
+        """The names of the objects in S3 that hold its payloads."""
+        keys = (self.params_place, self.result_place)
+        return [key.removeprefix(IN_S3) for key in keys if key.startswith(IN_S3)]
 
     @property
     def last_sequences(self) -> Mapping[int, int]:
@@ -206,6 +224,7 @@ def event_item(job_id: str, event: EncodedEvent, expires_at: int) -> Item:
         "last_timestamp": number(event.last_timestamp),
         "event_type": number(int(event.event_type)),
         "event_payload": blob(event.payload),
+        "digest": blob(hashlib.sha256(event.payload).digest()[:_DIGEST_BYTES]),
         "ttl": number(expires_at // 1000),
     }
 

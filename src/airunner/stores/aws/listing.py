@@ -14,7 +14,7 @@ from airunner.domain.answers import JobPage, QueueStats
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.job import JobState
 from airunner.stores.aws.items import number, number_at, text, text_at
-from airunner.stores.aws.layout import CHECKS_INDEX, LISTING_INDEX, queue_key
+from airunner.stores.aws.layout import LISTING_INDEX, queue_key
 from airunner.stores.pages import PageBounds, cut_page, keys_wanted
 from airunner.telemetry.logs import get_logger
 
@@ -30,13 +30,12 @@ if TYPE_CHECKING:
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.payloads import Payloads
     from airunner.stores.aws.rows import Rows
-    from airunner.stores.aws.unreadable import UnreadableRows
+    from airunner.stores.aws.upkeep.open_jobs import OpenJobs
 
 _log = get_logger("airunner.aws")
 
 _PAGES_LOOKED_AT: Final = 10
 _LEAST_AT_ONCE: Final = 20
-_STATS_PAGES: Final = 5
 _WARN_EVERY_MS: Final = 60_000
 _CURSOR: Final = re.compile(r"k(\d{13}-[0-9a-f]{6}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
@@ -61,7 +60,7 @@ class Listing:
         rows: Rows,
         payloads: Payloads,
         known_queues: KnownQueues,
-        unreadable: UnreadableRows,
+        open_jobs: OpenJobs,
         bounds: ListingBounds | None = None,
     ) -> None:
         self._aws = aws
@@ -71,7 +70,7 @@ class Listing:
         self._payloads = payloads
         self._known_queues = known_queues
         self._warned_at: int | None = None
-        self._unreadable = unreadable
+        self._open_jobs = open_jobs
         self._bounds = bounds or ListingBounds()
 
     async def jobs(self, query: JobQuery, queues: Collection[str] = ()) -> JobPage:
@@ -107,10 +106,6 @@ class Listing:
                 if self._known_queues.is_configured(queue) or stats.scheduled or stats.running:
                     found.append(stats)
         return found
-
-    async def count_scheduled(self, queue: str) -> int:
-        """Return how many jobs of a queue wait to be claimed."""
-        return sum(state is JobState.SCHEDULED for _, state in await self._open_jobs(queue))
 
     def _warn_of_all(self, queues: int) -> None:
         """Say what a list of all queues costs; a console asks for it every few seconds."""
@@ -174,43 +169,22 @@ class Listing:
     async def _fetch(self, keys: Sequence[str], state: JobState | None) -> list[Job]:
         """Return the jobs of order keys as their rows are now, without those that have left the state."""
         names = [key[21:] for key in keys]
-        items = await self._rows.read_many(names) if names else {}
+        items = await self._rows.read_seen(names) if names else {}
         rows = self._rows.rows_of(items[name] for name in names if name in items)
         wanted = [row for row in rows if state in (None, row.life.state)]
         return [abridged(job) for job in await asyncio.gather(*map(self._payloads.readable_job_of, wanted))]
 
     async def _stats(self, queue: str, item: Item) -> QueueStats:
-        jobs = await self._open_jobs(queue)
-        scheduled = [created_at for created_at, state in jobs if state is JobState.SCHEDULED]
+        jobs = await self._open_jobs.overview(queue)
         return QueueStats(
             name=queue,
             paused=self._rows.is_paused(item),
             paused_by=text_at(item, "paused_by"),
             paused_at=number_at(item, "paused_at"),
-            scheduled=len(scheduled),
-            running=len(jobs) - len(scheduled),
-            oldest_scheduled_at=min(scheduled, default=0),
+            scheduled=jobs.scheduled,
+            running=jobs.running,
+            oldest_scheduled_at=jobs.oldest_scheduled_at,
         )
-
-    async def _open_jobs(self, queue: str) -> list[tuple[int, JobState]]:
-        """Return when the jobs of a queue that have not ended were made, and their states.
-
-        As far as a few pages of each shard go.
-        """
-        shards = range(self._layout.listing_shards)
-        found = await asyncio.gather(*(self._open_in(f"open#{queue}#{shard}") for shard in shards))
-        return [job for jobs in found for job in jobs]
-
-    async def _open_in(self, key: str) -> list[tuple[int, JobState]]:
-        query = {
-            "IndexName": CHECKS_INDEX,
-            "KeyConditionExpression": "check_key = :key",
-            "ExpressionAttributeValues": {":key": text(key)},
-        }
-        found: list[tuple[int, JobState]] = []
-        async for page in self._pages(query, _STATS_PAGES):
-            found += self._unreadable.readable("job", page["Items"], _open_job)
-        return found
 
 
 class _Shard:
@@ -246,12 +220,6 @@ class _Descending:
 
     def __lt__(self, other: _Descending) -> bool:
         return self.key > other.key
-
-
-def _open_job(item: Item) -> tuple[int, JobState]:
-    """Return when a job of the index was made, and its state. A job id begins with that instant."""
-    name = item["job_id"]["S"]
-    return int(name[:8] + name[9:13], 16), JobState(int(item["state"]["N"]))
 
 
 def _make_cursor(key: str) -> str:

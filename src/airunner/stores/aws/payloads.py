@@ -22,7 +22,7 @@ from airunner.stores.aws.forms.payloads import (
     replaced_content,
     replaced_params,
 )
-from airunner.stores.aws.items import number, text, text_at
+from airunner.stores.aws.items import IN_S3, number, text, text_at
 from airunner.stores.aws.unreadable import UnreadableRow
 from airunner.telemetry.logs import get_logger
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 _log = get_logger("airunner.aws")
 
-_S3: Final = "s3:"
 # What a sentence about them begins with.
 _PARAMETERS: Final = "parameters of this job are"
 _RESULT: Final = "result of this job is"
@@ -95,8 +94,11 @@ class Payloads:
         name = f"jobs/{new.job_id}/params{params.suffix}"
         return {"params_place": await self._put_object(name, params), **size}, None
 
-    async def keep_result(self, job_id: str, attempt: int, result: JobResult) -> Item:
-        """Return the attributes of a row with this result, which is written if it goes elsewhere."""
+    async def keep_result(self, job_id: str, attempt: int, result: JobResult, expires: Item) -> Item:
+        """Return the attributes of a row with this result, which is written if it goes elsewhere.
+
+        `expires` says on an item when it expires.
+        """
         stored = self.form.result(result)
         if stored.in_row is not None:
             return stored.in_row
@@ -106,7 +108,7 @@ class Payloads:
             key = await self._put_object(f"jobs/{job_id}/result-{name}{stored.suffix}", stored)
             return {**stored.beside_it, "result_place": key}
         key = text(f"result#{job_id}#{name}")
-        item = {"job_id": key, "payload": stored.value}
+        item = {"job_id": key, "payload": stored.value, **expires}
         await self._aws.dynamodb("PutItem", TableName=self._layout.jobs_table, Item=item)
         return {**stored.beside_it, "result_place": key}
 
@@ -185,14 +187,14 @@ class Payloads:
         except (PayloadGone, PayloadRefused, UnreadableRow):
             return row
 
-    async def remove(self, row: Row) -> None:
-        """Delete what a row has elsewhere. May be repeated."""
-        for key in filter(None, (row.params_place, row.result_place)):
-            await self._remove(key)
+    async def remove_objects(self, row: Row) -> None:
+        """Delete what a row has in S3. May be repeated."""
+        for key in row.objects:
+            await self._remove(IN_S3 + key)
 
     async def remove_params(self, row: Row) -> None:
         """Delete the object of a row that was never written; an item would have come with the row."""
-        if row.params_place.startswith(_S3):
+        if row.params_place.startswith(IN_S3):
             await self._remove(row.params_place)
 
     async def forget_result(self, kept: Item) -> None:
@@ -203,14 +205,14 @@ class Payloads:
 
     async def link(self, key: str, seconds: int) -> str:
         """Return an address from which a payload in S3 can be read by itself for a while; else nothing."""
-        if not key.startswith(_S3):
+        if not key.startswith(IN_S3):
             return ""
-        return await self._aws.presign(key.removeprefix(_S3), seconds)
+        return await self._aws.presign(key.removeprefix(IN_S3), seconds)
 
     async def _put(self, key: str, payload: StoredPayload) -> None:
         """Write a payload over the one at a place, which has the same form."""
-        if key.startswith(_S3):
-            await self._put_object(key.removeprefix(_S3), payload)
+        if key.startswith(IN_S3):
+            await self._put_object(key.removeprefix(IN_S3), payload)
             return
         item = {"job_id": text(key), "payload": payload.value}
         await self._aws.dynamodb("PutItem", TableName=self._layout.jobs_table, Item=item)
@@ -223,11 +225,11 @@ class Payloads:
             )
         kind = {"ContentType": "application/json"} if payload.is_json else {}
         await self._aws.s3("PutObject", Bucket=self._layout.bucket, Key=key, Body=payload.content, **kind)
-        return text(_S3 + key)
+        return text(IN_S3 + key)
 
     async def _remove(self, key: str) -> None:
-        if key.startswith(_S3):
-            await self._aws.s3("DeleteObject", Bucket=self._layout.bucket, Key=key.removeprefix(_S3))
+        if key.startswith(IN_S3):
+            await self._aws.s3("DeleteObject", Bucket=self._layout.bucket, Key=key.removeprefix(IN_S3))
         else:
             await self._aws.dynamodb(
                 "DeleteItem", TableName=self._layout.jobs_table, Key={"job_id": text(key)}
@@ -253,8 +255,8 @@ class Payloads:
     async def _fetch(self, row: Row, key: str, subject: str) -> _Fetched:
         """Return a payload; one that is missing is noted, and raises what callers are to know of it."""
         try:
-            if key.startswith(_S3):
-                return await self._fetch_object(key.removeprefix(_S3), subject)
+            if key.startswith(IN_S3):
+                return await self._fetch_object(key.removeprefix(IN_S3), subject)
             item = await self._fetch_item(key, subject)
         except (PayloadGone, PayloadRefused) as error:
             self._unreadable.note("payload", row.job_id, error)

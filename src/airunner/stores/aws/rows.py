@@ -27,17 +27,21 @@ from airunner.stores.aws.items import (
 )
 from airunner.stores.aws.layout import queue_key
 from airunner.stores.aws.unreadable import key_of
+from airunner.stores.aws.upkeep.expiry import is_gone
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from airunner.aws.calls import Aws
+    from airunner.domain.clock import Clock
     from airunner.domain.job import JobResult
     from airunner.domain.lifecycle import Lifecycle
     from airunner.stores.aws.items import Item, Row, Value
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.payloads import Payloads
     from airunner.stores.aws.unreadable import UnreadableRows
+    from airunner.stores.aws.upkeep.expiry import Expiry
+    from airunner.stores.aws.upkeep.open_jobs import OpenJobs
 
 Change: TypeAlias = "Callable[[Lifecycle], Lifecycle]"
 """A rule of the lifecycle, all but for the life that it is applied to."""
@@ -50,15 +54,31 @@ _MOST_REMEMBERED: Final = 10_000
 class Rows:
     """The jobs table, a row at a time."""
 
-    def __init__(self, aws: Aws, layout: Layout, payloads: Payloads, unreadable: UnreadableRows) -> None:
+    def __init__(
+        self,
+        aws: Aws,
+        layout: Layout,
+        *,
+        payloads: Payloads,
+        unreadable: UnreadableRows,
+        open_jobs: OpenJobs,
+        expiry: Expiry,
+        clock: Clock,
+    ) -> None:
         self._aws = aws
         self._layout = layout
         self._payloads = payloads
         self._unreadable = unreadable
+        self._open_jobs = open_jobs
+        self._expiry = expiry
+        self._clock = clock
         self._remembered: OrderedDict[str, Row] = OrderedDict()
 
     async def read_bare(self, job_id: str) -> Row:
-        """Return a row as it is now, without a result that is elsewhere, or raise JobNotFound."""
+        """Return a row as it is now, without a result that is elsewhere, or raise JobNotFound.
+
+        One that the purge has marked, or that expired, is not found.
+        """
         answer = await self._aws.dynamodb(
             "GetItem",
             TableName=self._layout.jobs_table,
@@ -67,7 +87,18 @@ class Rows:
         )
         if "Item" not in answer:
             raise JobNotFound
-        return self.row_of(answer["Item"])
+        return self.row_of(self.seen(answer["Item"]))
+
+    def seen(self, item: Item) -> Item:
+        """Return the item of a job that anybody may see, or raise JobNotFound."""
+        if is_gone(item, self._clock.now()):
+            raise JobNotFound
+        return item
+
+    async def read_seen(self, job_ids: Sequence[str], **options: Any) -> dict[str, Item]:
+        """Return the items of those jobs that anybody may see; see `read_many`."""
+        items, now = await self.read_many(job_ids, **options), self._clock.now()
+        return {job_id: item for job_id, item in items.items() if not is_gone(item, now)}
 
     def row_of(self, item: Item) -> Row:
         """Return the row of a job's item, or raise UnreadableRow."""
@@ -142,12 +173,19 @@ class Rows:
 
         If somebody was quicker, nothing is written, and the row is the one that they left.
         """
+        written, after = await self._write(row, life)
+        if written:
+            self._open_jobs.moved(row.queue, row.life.state, life.state)
+        return written, after
+
+    async def _write(self, row: Row, life: Lifecycle) -> tuple[bool, Row]:
         changes = life_changes(row.life, life) | _check_changes(row, life)
         nonce = {"nonce": text(row.nonce)}
         if not life.result or row.life.result:
             return await self.update(row.job_id, changes, nonce)
-        kept = await self._payloads.keep_result(row.job_id, life.attempt, life.result)
-        changes |= self._payloads.changes_at_end(row) | kept
+        expires = self._expiry.of_end(life.finished_at)
+        kept = await self._payloads.keep_result(row.job_id, life.attempt, life.result, expires)
+        changes |= self._payloads.changes_at_end(row) | kept | expires
         try:
             written, after = await self.update(row.job_id, changes, nonce, result=life.result)
         except JobNotFound:
@@ -157,6 +195,7 @@ class Rows:
             await self._payloads.forget_result(kept)
         if written:
             await self._payloads.drop_secrets(after)
+            self._expiry.spread_later(after)
         return written, after
 
     async def update(
@@ -184,7 +223,7 @@ class Rows:
         except ConditionFailed as refused:
             if not refused.item:
                 raise JobNotFound from None
-            row = await self._payloads.with_result_if_any(self.row_of(refused.item))
+            row = await self._payloads.with_result_if_any(self.row_of(self.seen(refused.item)))
             return row.nonce == nonce["S"], self._remember(row)
         row = self.row_of(answer["Attributes"])
         if result:
@@ -204,6 +243,9 @@ class Rows:
 def _check_changes(row: Row, life: Lifecycle) -> Item:
     """Return when the reconciler is to look at a job again, if a change of its life moves that."""
     before = row.life
+    if before.visible_until < life.updated_at <= life.visible_until and before.state is JobState.RUNNING:
+        # Its holder came back after its time: another message may be sent by now, and nobody look for hours.
+        return check_of(row.queue, row.shard, life)
     if life.state is JobState.RUNNING and life.visible_until < before.visible_until:
         return check_of(row.queue, row.shard, life)
     if life.cancel_requested and not before.cancel_requested:

@@ -32,11 +32,15 @@ from airunner.stores.aws.listing import Listing
 from airunner.stores.aws.payloads import PayloadGone, Payloads
 from airunner.stores.aws.polling.gate import QueueGate
 from airunner.stores.aws.polling.receive import Receiver
-from airunner.stores.aws.reconcile import Reconciler
 from airunner.stores.aws.replicas.change_stream import EventStream
 from airunner.stores.aws.replicas.shared_marks import SharedMarks
 from airunner.stores.aws.rows import CHECK_AFTER_MS, Rows
-from airunner.stores.aws.unreadable import UnreadableRows
+from airunner.stores.aws.unreadable import NamesInLog, UnreadableRows
+from airunner.stores.aws.upkeep.expiry import Expiry
+from airunner.stores.aws.upkeep.open_jobs import OpenJobs
+from airunner.stores.aws.upkeep.purge import Purge
+from airunner.stores.aws.upkeep.reconcile import Reconciler
+from airunner.stores.aws.upkeep.resend import Resender
 from airunner.stores.aws.wakeups import Messages
 from airunner.stores.base import Capabilities
 from airunner.stores.pages import READ_SECONDS
@@ -72,6 +76,7 @@ if TYPE_CHECKING:
 
 _log = get_logger("airunner.aws")
 
+_JOBS_KEPT_MS = 7 * 24 * 3600 * 1000
 _EVENTS_KEPT_MS = 30 * 24 * 3600 * 1000
 _LONG_MS = 24 * 3600 * 1000
 
@@ -96,6 +101,7 @@ class AwsStore:
         layout: Layout,
         clock: Clock,
         *,
+        jobs_kept_ms: int = _JOBS_KEPT_MS,
         events_kept_ms: int = _EVENTS_KEPT_MS,
         short_poll_seconds: int = 1,
         list_bounds: ListingBounds | None = None,
@@ -120,7 +126,17 @@ class AwsStore:
         self._background_tasks = BackgroundTasks(_follow_up_failed)
         unreadable = UnreadableRows(clock)
         self._payloads = Payloads(aws, layout, unreadable, drop_secrets=drop_secrets, row_format=row_format)
-        self._rows = rows = Rows(aws, layout, self._payloads, unreadable)
+        open_jobs = OpenJobs(aws, layout, clock, unreadable)
+        expiry = Expiry(aws, layout, jobs_kept_ms=jobs_kept_ms, background_tasks=self._background_tasks)
+        self._rows = rows = Rows(
+            aws,
+            layout,
+            payloads=self._payloads,
+            unreadable=unreadable,
+            open_jobs=open_jobs,
+            expiry=expiry,
+            clock=clock,
+        )
         self._log = EventLog(aws, layout, ttl_ms=events_kept_ms, unreadable=unreadable)
         self._messages = Messages(aws, layout, self._background_tasks, real_clock=real_clock)
         self._known_queues = KnownQueues(aws, layout, rows, clock)
@@ -131,7 +147,7 @@ class AwsStore:
             rows=rows,
             payloads=self._payloads,
             known_queues=self._known_queues,
-            unreadable=unreadable,
+            open_jobs=open_jobs,
             bounds=list_bounds,
         )
         self.changes = EventStream(aws, layout, real_clock) if layout.streams else None
@@ -145,7 +161,7 @@ class AwsStore:
             payloads=self._payloads,
             messages=self._messages,
             background_tasks=self._background_tasks,
-            count_scheduled=self._listing.count_scheduled,
+            open_jobs=open_jobs,
         )
         wellness = Wellness(clock) if watches_parts else Wellness(clock, silence_ms=inf, well_ms=_LONG_MS)
         aws.listen(layout.jobs_table, wellness.answered)
@@ -175,9 +191,9 @@ class AwsStore:
             aws,
             layout,
             rows=rows,
-            payloads=self._payloads,
-            log=self._log,
-            messages=self._messages,
+            resender=Resender(aws, rows=rows, messages=self._messages, open_jobs=open_jobs, clock=clock),
+            purge=Purge(aws, layout, rows=rows, payloads=self._payloads, expiry=expiry),
+            names=NamesInLog(clock),
             wellness=wellness,
             known_queues=self._known_queues,
             real_clock=SystemClock(),
@@ -296,7 +312,7 @@ class AwsStore:
     async def link_payloads(self, job_id: str, seconds: int) -> PayloadLinks:
         """Return the addresses of what a job has in S3."""
         async with _in_time():
-            item = (await self._rows.read_many([job_id])).get(job_id, {})
+            item = (await self._rows.read_seen([job_id])).get(job_id, {})
             return PayloadLinks(
                 params_url=await self._payloads.link(text_at(item, "params_place"), seconds),
                 result_url=await self._payloads.link(text_at(item, "result_place"), seconds),

@@ -6,11 +6,12 @@ import itertools
 import secrets
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from airunner.stores.aws.items import blob, life_changes, number, text
-from airunner.stores.aws.layout import sentinel_key
+from airunner.stores.aws.layout import TTL_ATTRIBUTE, sentinel_key
 from airunner.stores.aws.rows import check_of
+from airunner.stores.aws.upkeep.expiry import forgotten_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,6 +35,8 @@ class NewJobItems:
 
     new: NewJob
     items: Sequence[Item]
+    gone: str = ""
+    """A job that the same request has made before and that is gone: the request counts as new."""
 
     @property
     def row(self) -> Item:
@@ -89,14 +92,31 @@ class EnqueueTransactions:
                 "Put": {
                     "TableName": self._layout.jobs_table,
                     "Item": item,
-                    "ConditionExpression": "attribute_not_exists(job_id)",
                     "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+                    **(_if_absent() if index else _if_forgotten(job)),
                 }
             }
             for job in jobs
-            for item in job.items
+            for index, item in enumerate(job.items)
         ]
         await self._aws.dynamodb("TransactWriteItems", TransactItems=actions)
+
+
+def _if_absent() -> dict[str, Any]:
+    return {"ConditionExpression": "attribute_not_exists(job_id)"}
+
+
+def _if_forgotten(job: NewJobItems) -> dict[str, Any]:
+    """Return the condition of a request: there is none, or only that of a job whose retention is over."""
+    condition = "attribute_not_exists(job_id) OR #ttl <= :forgotten"
+    values = {":forgotten": number(forgotten_until(job.new.created_at))}
+    if job.gone:
+        condition, values = f"{condition} OR target = :gone", {**values, ":gone": text(job.gone)}
+    return {
+        "ConditionExpression": condition,
+        "ExpressionAttributeNames": {"#ttl": TTL_ATTRIBUTE},
+        "ExpressionAttributeValues": values,
+    }
 
 
 def fill_transaction(indexes: Sequence[int], jobs: Sequence[NewJob], form: RowForm) -> list[int]:

@@ -31,12 +31,31 @@ class UnreadableRow(InternalError):
     """This server cannot read the job."""
 
 
+class NamesInLog:
+    """Keeps the log from naming a thing again and again; remembers the last thousand things."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._named: OrderedDict[str, int] = OrderedDict()
+
+    def may_name(self, thing: str) -> bool:
+        """Return whether a thing was not named in the last ten minutes; from now on it was."""
+        now = self._clock.now()
+        named_at = self._named.get(thing)
+        if named_at is not None and 0 <= now - named_at < NAMED_EVERY_MS:
+            return False
+        self._named[thing] = now
+        self._named.move_to_end(thing)
+        if len(self._named) > _MOST_REMEMBERED:
+            self._named.popitem(last=False)
+        return True
+
+
 class UnreadableRows:
     """Counts each look at what cannot be read, and names it in the log once in ten minutes."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._named: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._names = NamesInLog(clock)
 
     @contextmanager
     def reading(self, kind: str, key: str) -> Iterator[None]:
@@ -67,15 +86,8 @@ class UnreadableRows:
     def note(self, kind: str, key: str, error: Exception) -> None:
         """Count one more look at it; name it unless that was done lately."""
         telemetry.store_rows_unreadable.add(1, kind)
-        now = self._clock.now()
-        named_at = self._named.get((kind, key))
-        if named_at is not None and 0 <= now - named_at < NAMED_EVERY_MS:
-            return
-        self._named[kind, key] = now
-        self._named.move_to_end((kind, key))
-        if len(self._named) > _MOST_REMEMBERED:
-            self._named.popitem(last=False)
-        _log.error("store.row_unreadable", kind=kind, key=key, error=error_text(error))
+        if self._names.may_name(f"{kind} {key}"):
+            _log.error("store.row_unreadable", kind=kind, key=key, error=error_text(error))
 
 
 def key_of(item: Item) -> str:

@@ -16,6 +16,7 @@ from airunner.stores.aws.items import (
     text,
     update_expression,
 )
+from airunner.stores.aws.layout import TTL_ATTRIBUTE
 from airunner.stores.aws.unreadable import key_of
 from airunner.stores.records import JobMark
 
@@ -56,11 +57,12 @@ class SharedMarks:
 
     async def marks(self, job_ids: Sequence[str]) -> dict[str, JobMark]:
         """Return what others may have changed of jobs, as it was a moment ago."""
-        items = await self._rows.read_many(
+        items = await self._rows.read_seen(
             job_ids,
             ConsistentRead=False,
-            ProjectionExpression="job_id, #state, attempt, sequences, cancel_requested, watched_until",
-            ExpressionAttributeNames={"#state": "state"},
+            ProjectionExpression="job_id, #state, attempt, sequences, cancel_requested, watched_until,"
+            " purged_at, #ttl",
+            ExpressionAttributeNames={"#state": "state", "#ttl": TTL_ATTRIBUTE},
         )
         marks = self._unreadable.readable("job", items.values(), lambda item: (key_of(item), _mark(item)))
         return dict(marks)

@@ -9,38 +9,46 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import suppress
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from airunner.aws.calls import ConditionFailed
+from airunner import telemetry
 from airunner.aws.paging import Pages
 from airunner.domain import lifecycle
-from airunner.domain.errors import JobNotFound
+from airunner.domain.errors import (
+    AirunnerError,
+    JobNotFound,
+    ResourceExhausted,
+    Unavailable,
+    error_text,
+)
 from airunner.domain.job import JobState
 from airunner.domain.limits import MAX_VISIBILITY_SECONDS
 from airunner.stores.aws.claim import SKEW_MS, lapses_at
-from airunner.stores.aws.enqueue import SENT_CHECK_MS
-from airunner.stores.aws.items import number, text
-from airunner.stores.aws.layout import CHECKS_INDEX, sentinel_key
+from airunner.stores.aws.items import number, number_at, text
+from airunner.stores.aws.layout import CHECKS_INDEX
 from airunner.stores.aws.rows import CHECK_AFTER_MS
 from airunner.stores.aws.unreadable import UnreadableRow
-from airunner.stores.aws.wakeups import Wake
 from airunner.stores.records import Upkeep
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from airunner.aws.calls import Aws
     from airunner.aws.wellness import Wellness
     from airunner.domain.clock import Clock
     from airunner.domain.lifecycle import Lifecycle
-    from airunner.stores.aws.event_log import EventLog
     from airunner.stores.aws.items import Row
     from airunner.stores.aws.known_queues import KnownQueues
     from airunner.stores.aws.layout import Layout
-    from airunner.stores.aws.payloads import Payloads
     from airunner.stores.aws.rows import Rows
-    from airunner.stores.aws.wakeups import Messages
+    from airunner.stores.aws.unreadable import NamesInLog
+    from airunner.stores.aws.upkeep.purge import Purge
+    from airunner.stores.aws.upkeep.resend import Resender
     from airunner.stores.records import Retention
+
+_log = get_logger("airunner.aws")
 
 T = TypeVar("T")
 
@@ -49,15 +57,27 @@ _ENDED: Final = ""
 PASS_MS: Final = 20_000
 """How long one pass may take, so that it is never taken for a loop that is stuck."""
 # How many jobs are looked at together, and how often that is done for a shard in one pass.
-_AT_ONCE: Final = 25
-_PAGES: Final = 40
+_AT_ONCE: Final = 50
+_PAGES: Final = 20
 # Of a queue that is not configured: how long a job is left to servers that have the queue, and then alone.
 _UNCONFIGURED_WAIT_MS: Final = 5 * 60_000
 _UNCONFIGURED_REST_MS: Final = 3600_000
 
 
+class _Need(Enum):
+    """What is left to do for a job that was looked at."""
+
+    NOTHING = auto()
+    MESSAGE = auto()
+    END = auto()
+    """Nothing: the look ended it."""
+
+
 class Reconciler:
-    """Looks at the jobs whose time for it has come. A pass is bounded; another one goes on."""
+    """Looks at the jobs whose time for it has come. A pass is bounded; another one goes on.
+
+    A job that cannot be seen to is skipped, counted and named, and holds nobody up.
+    """
 
     def __init__(
         self,
@@ -65,9 +85,9 @@ class Reconciler:
         layout: Layout,
         *,
         rows: Rows,
-        payloads: Payloads,
-        log: EventLog,
-        messages: Messages,
+        resender: Resender,
+        purge: Purge,
+        names: NamesInLog,
         wellness: Wellness,
         known_queues: KnownQueues,
         real_clock: Clock,
@@ -75,13 +95,14 @@ class Reconciler:
         self._aws = aws
         self._layout = layout
         self._rows = rows
-        self._payloads = payloads
-        self._log = log
-        self._messages = messages
+        self._resender = resender
+        self._purge = purge
+        self._names = names
         self._wellness = wellness
         self._known_queues = known_queues
-        # Rows that cannot be read stay at the front of their shard: the next pass goes on behind them.
+        # Rows that cannot be seen to stay at the front of their shard: the next pass goes on behind them.
         self._stuck: dict[str, dict[str, Any]] = {}
+        self._skipped = 0
         self._real_clock = real_clock
         self._first_shard = 0
         self._give_up_at = 0
@@ -91,24 +112,27 @@ class Reconciler:
         """One pass: over the jobs that have not ended, and over those whose retention is over.
 
         It stops after 20 s, and after so many jobs of a shard; then there is more, if it got anything done.
+        If AWS fails in the midst of it, what was done so far is returned: somebody waits for these ends.
         """
         # Servers whose passes coincide mostly look at different shards, and find done what others did.
         self._first_shard = secrets.randbelow(self._layout.listing_shards)
         self._give_up_at, self._is_cut = self._real_clock.monotonic() + PASS_MS, False
         ended: list[str] = []
-        purged = events = 0
-        for queue in rotated([*self._known_queues.names, _ENDED]):
-            if queue != _ENDED:
-                async for rows in self._due(f"open#{queue}", now):
-                    over = await _together([self._look_at(row, now) for row in rows])
-                    ended += [row.job_id for row, is_over in zip(rows, over, strict=True) if is_over]
-                continue
-            async for rows in self._due("purge", now - retention.jobs_ms):
-                old = [row for row in rows if row.life.state.terminal]
-                events += sum(await _together([self._purge(row) for row in old]))
-                purged += len(old)
+        purged = 0
+        try:
+            for queue in rotated([*self._known_queues.names, _ENDED]):
+                if queue == _ENDED:
+                    async for rows in self._due("purge", now - retention.jobs_ms):
+                        purged += await self._purge_all([row for row in rows if row.life.state.terminal], now)
+                else:
+                    async for rows in self._due(f"open#{queue}", now):
+                        ended += await self._look_after(queue, rows, now)
+        except AirunnerError as error:
+            if not ended:
+                raise
+            _log.warning("maintenance.pass_cut", ended=len(ended), error=error.text)
         has_more = self._is_cut and bool(ended or purged)
-        return Upkeep(ended_jobs=ended, purged_jobs=purged, purged_events=events, has_more=has_more)
+        return Upkeep(ended_jobs=ended, purged_jobs=purged, has_more=has_more)
 
     async def recall(self, now: int) -> None:
         """Bring back visibilities that a wrong clock has given, of this server or of another."""
@@ -148,25 +172,16 @@ class Reconciler:
             if self._is_late():
                 return
             name, is_stuck = f"{key}#{shard}", False
-            begin = {"ExclusiveStartKey": self._stuck[name]} if name in self._stuck else {}
-            pages = Pages(
-                self._aws.dynamodb,
-                "Query",
-                max_pages=_PAGES,
-                TableName=self._layout.jobs_table,
-                IndexName=CHECKS_INDEX,
-                KeyConditionExpression="check_key = :key AND check_at <= :until",
-                ExpressionAttributeValues={":key": text(name), ":until": number(until)},
-                Limit=_AT_ONCE,
-                **begin,
-            )
+            pages = self._pages(name, until)
             async for page in pages:
-                names = [item["job_id"]["S"] for item in page["Items"]]
+                # An entry that moves in the index may be there twice for a moment.
+                names = list(dict.fromkeys(item["job_id"]["S"] for item in page["Items"]))
                 items = await self._rows.read_many(names) if names else {}
-                # Without the result: that of a purge that was interrupted may be gone already.
+                # Without the result: nobody needs it here, and it may be gone already.
                 rows = self._rows.rows_of(items[name] for name in names if name in items)
-                is_stuck |= len(rows) < len(items)
+                skipped_before = self._skipped
                 yield rows
+                is_stuck |= len(rows) < len(items) or self._skipped > skipped_before
                 if self._is_late():
                     break
             self._is_cut |= bool(pages.next_position)
@@ -180,54 +195,86 @@ class Reconciler:
         self._is_cut |= is_late
         return is_late
 
-    async def _look_at(self, row: Row, now: int) -> bool:
-        """Do what a job needs; return whether that ended it.
+    def _pages(self, name: str, until: int) -> Pages:
+        begin = {"ExclusiveStartKey": self._stuck[name]} if name in self._stuck else {}
+        return Pages(
+            self._aws.dynamodb,
+            "Query",
+            max_pages=_PAGES,
+            TableName=self._layout.jobs_table,
+            IndexName=CHECKS_INDEX,
+            KeyConditionExpression="check_key = :key AND check_at <= :until",
+            ExpressionAttributeValues={":key": text(name), ":until": number(until)},
+            Limit=_AT_ONCE,
+            **begin,
+        )
+
+    async def _look_after(self, queue: str, rows: Sequence[Row], now: int) -> list[str]:
+        """Do what jobs of a queue need; return those that this ended."""
+        needs = await self._for_each(rows, lambda row: self._settle(row, now))
+        waiting = [row for row, need in zip(rows, needs, strict=True) if need is _Need.MESSAGE]
+        if waiting:
+            for job_id, error in (await self._resender.wake(queue, waiting, now)).items():
+                self._skip(job_id, error)
+        return [row.job_id for row, need in zip(rows, needs, strict=True) if need is _Need.END]
+
+    async def _purge_all(self, rows: Sequence[Row], now: int) -> int:
+        """Purge jobs; return how many."""
+        if not rows:
+            return 0
+        requests = await self._purge.requests_of(rows)
+        return sum(map(bool, await self._for_each(rows, lambda row: self._purge.mark(row, requests, now))))
+
+    async def _for_each(self, rows: Sequence[Row], work: Callable[[Row], Awaitable[T]]) -> list[T | None]:
+        """Do a work for all rows at once; one that fails is skipped, unless AWS fails for all of them.
 
         One that vanished was purged elsewhere; what nobody here can read any more is for others.
         """
-        with suppress(JobNotFound, UnreadableRow):
-            return await self._settle(row, now)
-        return False
+        outcomes = await asyncio.gather(*map(work, rows), return_exceptions=True)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        away = [failure for failure in failures if isinstance(failure, Unavailable | ResourceExhausted)]
+        if len(away) == len(rows) > 1:
+            raise away[0]
+        for row, outcome in zip(rows, outcomes, strict=True):
+            if isinstance(outcome, Exception) and not isinstance(outcome, JobNotFound | UnreadableRow):
+                self._skip(row.job_id, outcome)
+            elif isinstance(outcome, BaseException) and not isinstance(outcome, Exception):
+                raise outcome
+        return [None if isinstance(outcome, BaseException) else outcome for outcome in outcomes]
 
-    async def _settle(self, row: Row, now: int) -> bool:
-        """Do what a job needs; return whether that ended it."""
+    def _skip(self, job_id: str, error: Exception) -> None:
+        self._skipped += 1
+        telemetry.maintenance_jobs_skipped.add(1)
+        if self._names.may_name(job_id):
+            _log.error("maintenance.job_skipped", job_id=job_id, error=error_text(error))
+
+    async def _settle(self, row: Row, now: int) -> _Need:
+        """Do what a job needs but for a message."""
         life = row.life
         # The index may lag behind the row, and another replica may be quicker.
-        if life.state.terminal or number_of_check(row) > now:
-            return False
+        if life.state.terminal or number_at(row.item, "check_at") > now:
+            return _Need.NOTHING
         if life.state is JobState.RUNNING and life.visible_until + SKEW_MS > now:
             await self._look_again(row, life.visible_until + CHECK_AFTER_MS)
-            return False
+            return _Need.NOTHING
         if life.state is JobState.RUNNING and lapses_at(life, self._wellness.well_since(now)) > now:
             # Its time in the index stays: replicas that were not cut off with us may act on it before.
-            return False
+            return _Need.NOTHING
         if life.claimable_from is None:
-            return await self._end(row, now)
+            return _Need.END if await self._end(row, now) else _Need.NOTHING
         if life.state is JobState.SCHEDULED and life.due_at > now:
             await self._look_again(row, life.due_at)
-            return False
-        await self._wake(row, now)
-        return False
+            return _Need.NOTHING
+        if self._known_queues.is_configured(row.queue):
+            return _Need.MESSAGE
+        # Nobody here can send. A server that can comes first; then it rests, lest every pass looks at it.
+        if number_at(row.item, "check_at") + _UNCONFIGURED_WAIT_MS <= now:
+            await self._look_again(row, now + _UNCONFIGURED_REST_MS)
+        return _Need.NOTHING
 
-    async def _wake(self, row: Row, now: int) -> None:
-        """Send a message for a job that can be claimed; whoever moves its time first, sends."""
-        if not self._known_queues.is_configured(row.queue):
-            # Nobody here can send. A server that can comes first; then it rests, lest every pass looks at it.
-            if number_of_check(row) + _UNCONFIGURED_WAIT_MS <= now:
-                await self._look_again(row, now + _UNCONFIGURED_REST_MS)
-            return
-        moved = await self._look_again(row, now + CHECK_AFTER_MS)
-        if moved is None:
-            return
-        (sent,) = await self._messages.send(row.queue, [Wake(row.job_id, row.life.attempt + 1)])
-        if sent:
-            await self._look_again(moved, now + SENT_CHECK_MS)
-
-    async def _look_again(self, row: Row, when: int) -> Row | None:
-        written, after = await self._rows.update(
-            row.job_id, {"check_at": number(when)}, {"nonce": text(row.nonce)}
-        )
-        return after if written else None
+    async def _look_again(self, row: Row, when: int) -> None:
+        """Move the time to look at a job, unless something happened to it."""
+        await self._rows.update(row.job_id, {"check_at": number(when)}, {"nonce": text(row.nonce)})
 
     async def _end(self, row: Row, now: int) -> bool:
         def expired(life: Lifecycle) -> Lifecycle:
@@ -236,42 +283,8 @@ class Reconciler:
         after = await self._rows.revise(row.job_id, expired)
         return after.life.state.terminal
 
-    async def _purge(self, row: Row) -> int:
-        """Remove all of a job, its row last: what is interrupted is done again."""
-        events = await self._log.remove(row.job_id)
-        await self._payloads.remove(row)
-        # After a purge that was interrupted here the request may have been made again, for another job.
-        with suppress(ConditionFailed):
-            await self._delete(
-                sentinel_key(row.principal, row.request_id),
-                ConditionExpression="target = :job",
-                ExpressionAttributeValues={":job": text(row.job_id)},
-            )
-        await self._delete(row.job_id)
-        return events
-
-    async def _delete(self, key: str, **conditions: Any) -> None:
-        await self._aws.dynamodb(
-            "DeleteItem", TableName=self._layout.jobs_table, Key={"job_id": text(key)}, **conditions
-        )
-
-
-async def _together(works: Sequence[Awaitable[T]]) -> list[T]:
-    """Do all at once; when this fails, nothing of it goes on any more."""
-    results = await asyncio.gather(*works, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return [result for result in results if not isinstance(result, BaseException)]
-
 
 def rotated(things: Sequence[T]) -> list[T]:
     """Return things in their order, from one on that is drawn: a pass that is cut shall not favour any."""
     first = secrets.randbelow(len(things)) if things else 0
     return [*things[first:], *things[:first]]
-
-
-def number_of_check(row: Row) -> int:
-    """Return when a job is to be looked at, as its row says."""
-    value: dict[str, Any] = row.item.get("check_at", {"N": "0"})
-    return int(value["N"])

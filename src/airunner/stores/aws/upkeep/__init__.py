@@ -1,0 +1,1 @@
+"""Looking after jobs: what waits, what was lost, what is over, and how many there are."""
