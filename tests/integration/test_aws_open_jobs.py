@@ -49,7 +49,7 @@ class SmallPages(Aws):
 @pytest.fixture
 async def small_pages(aws: StrictProxy, borrow_layout: BorrowLayout) -> AsyncIterator[tuple[SmallPages, Api]]:
     connection, clock = SmallPages(options_of(aws.url)), ManualClock()
-    store = AwsStore(connection, await borrow_layout(), clock, short_poll_seconds=0)
+    store = AwsStore(connection, await borrow_layout(), clock, short_poll_seconds=0, watches_parts=False)
     async with make_services(store, clock) as services:
         yield connection, Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
 
