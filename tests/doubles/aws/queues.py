@@ -77,8 +77,8 @@ def _encryption_refusal(wanted: dict[str, str], found: dict[str, str]) -> Refusa
 
 async def _encryption(call: Call, send: Send) -> dict[str, str]:
     """Return how a queue is encrypted."""
-    asked = {"QueueUrl": call.body["QueueUrl"], "AttributeNames": [_KEY, _MANAGED]}
-    answer = await send(call.beside("GetQueueAttributes", asked))
+    arguments = {"QueueUrl": call.body["QueueUrl"], "AttributeNames": [_KEY, _MANAGED]}
+    answer = await send(call.beside("GetQueueAttributes", arguments))
     found: dict[str, str] = json.loads(answer.body).get("Attributes", {})
     return found
 

@@ -10,7 +10,7 @@ from tests.doubles.aws.dynamodb_rules import item_bytes
 from tests.doubles.aws.model.evaluation import holds, updated
 from tests.doubles.aws.model.tables import partition_of
 from tests.doubles.aws.schemas import writes_of
-from tests.doubles.aws.throughput import Charge, Place, read_charge, write_charges
+from tests.doubles.aws.throughput import Charge, PartitionKey, read_charge, write_charges
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -38,13 +38,13 @@ async def perform_within(
     What a read costs is known when it is done: it needs a bucket that is not empty, and may leave a debt.
     """
     charges = [charge for write in writes_of(call) for charge in await _of_write(write, call, schemas, send)]
-    places = list(_read_places(call, schemas))
-    if not throughput.take([*charges, *(Charge(place, "read", 0) for place in places)]):
+    keys = list(_keys_read(call, schemas))
+    if not throughput.take([*charges, *(Charge(key, "read", 0) for key in keys)]):
         return _throttled(call)
     answer = await perform()
-    if places and answer.status == 200:
+    if keys and answer.status == 200:
         body = json.loads(answer.body)
-        throughput.owe(_of_reads(call, body, places))
+        throughput.owe(_of_reads(call, body, keys))
     return answer
 
 
@@ -53,8 +53,8 @@ async def _of_write(write: Write, call: Call, schemas: Mapping[str, TableSchema]
     key = write.key(schema)
     if key is None or write.kind == "ConditionCheck":
         return []
-    asked = {"TableName": write.table, "Key": key, "ConsistentRead": True}
-    answer = await send(call.beside("GetItem", asked))
+    arguments = {"TableName": write.table, "Key": key, "ConsistentRead": True}
+    answer = await send(call.beside("GetItem", arguments))
     before: Item | None = json.loads(answer.body).get("Item")
     after = _after(write, before, key) if holds(write.arguments, before or {}) else before
     factor = 2 if call.operation == "TransactWriteItems" else 1
@@ -68,33 +68,33 @@ def _after(write: Write, before: Item | None, key: Item) -> Item | None:
     return updated(write.arguments, before or key) if write.kind == "Update" else None
 
 
-def _read_places(call: Call, schemas: Mapping[str, TableSchema]) -> Iterator[Place]:
+def _keys_read(call: Call, schemas: Mapping[str, TableSchema]) -> Iterator[PartitionKey]:
     if call.operation == "GetItem":
         table = call.body["TableName"]
-        yield _place(table, schemas[table], call.body["Key"])
+        yield _partition_key(table, schemas[table], call.body["Key"])
     elif call.operation == "BatchGetItem":
-        for table, asked in call.body["RequestItems"].items():
-            for key in asked["Keys"]:
-                yield _place(table, schemas[table], key)
+        for table, request in call.body["RequestItems"].items():
+            for key in request["Keys"]:
+                yield _partition_key(table, schemas[table], key)
     elif call.operation == "Query":
         table, index = call.body["TableName"], call.body.get("IndexName", "")
         parts = schemas[table].indexes[index].key if index else schemas[table].key
-        yield Place(table, partition_of(parts[0], call.body), index)
+        yield PartitionKey(table, partition_of(parts[0], call.body), index)
 
 
-def _of_reads(call: Call, body: dict[str, Any], places: list[Place]) -> Iterator[Charge]:
+def _of_reads(call: Call, body: dict[str, Any], keys: list[PartitionKey]) -> Iterator[Charge]:
     """Yield what a read cost; items of a batch are taken for equally large."""
     consistent = bool(call.body.get("ConsistentRead"))
     if call.operation == "BatchGetItem":
-        consistent = any(asked.get("ConsistentRead") for asked in call.body["RequestItems"].values())
+        consistent = any(request.get("ConsistentRead") for request in call.body["RequestItems"].values())
     items = body.get("Items") or [item for found in body.get("Responses", {}).values() for item in found]
     items = [body["Item"]] if "Item" in body else items
-    for place in places:
-        yield read_charge(place, sum(map(item_bytes, items)) // len(places), consistent=consistent)
+    for key in keys:
+        yield read_charge(key, sum(map(item_bytes, items)) // len(keys), consistent=consistent)
 
 
-def _place(table: str, schema: TableSchema, key: Item) -> Place:
-    return Place(table, str(next(iter(key[schema.key[0]].values()))))
+def _partition_key(table: str, schema: TableSchema, key: Item) -> PartitionKey:
+    return PartitionKey(table, str(next(iter(key[schema.key[0]].values()))))
 
 
 def _throttled(call: Call) -> AwsAnswer:

@@ -10,7 +10,7 @@ from tests.doubles.aws.model.errors import ModelError
 from tests.doubles.aws.model.evaluation import holds, projected, updated
 from tests.doubles.aws.model.tables import Table, partition_of
 from tests.doubles.aws.schemas import Item
-from tests.doubles.aws.throughput import Charge, Place, Throughput, read_charge, write_charges
+from tests.doubles.aws.throughput import Charge, PartitionKey, Throughput, read_charge, write_charges
 
 _THROTTLED = ModelError("ThrottlingException")
 
@@ -31,22 +31,22 @@ class ModelDynamoDb:
     def batch_get_item(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         responses: dict[str, list[Item]] = {}
         left: dict[str, Any] = {}
-        for name, asked in arguments["RequestItems"].items():
-            found, unread = self._get_some(self._tables[name], asked)
+        for name, request in arguments["RequestItems"].items():
+            found, unread = self._get_some(self._tables[name], request)
             responses[name] = found
-            if len(unread) == len(asked["Keys"]):
+            if len(unread) == len(request["Keys"]):
                 raise _THROTTLED
             if unread:
-                left[name] = {**asked, "Keys": unread}
+                left[name] = {**request, "Keys": unread}
         return {"Responses": responses, "UnprocessedKeys": left}
 
     def query(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         table = self._tables[arguments["TableName"]]
         index = arguments.get("IndexName", "")
         parts = table.schema.indexes[index].key if index else table.schema.key
-        place = Place(table.name, partition_of(parts[0], arguments), index)
+        partition = PartitionKey(table.name, partition_of(parts[0], arguments), index)
         answer, size = table.query(arguments)
-        self._take([read_charge(place, size, consistent=bool(arguments.get("ConsistentRead")))])
+        self._take([read_charge(partition, size, consistent=bool(arguments.get("ConsistentRead")))])
         return answer
 
     def put_item(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,15 +96,15 @@ class ModelDynamoDb:
             self._tables[put["TableName"]].write(put["Item"], put["Item"])
         return {}
 
-    def _get_some(self, table: Table, asked: Mapping[str, Any]) -> tuple[list[Item], list[Item]]:
+    def _get_some(self, table: Table, request: Mapping[str, Any]) -> tuple[list[Item], list[Item]]:
         found: list[Item] = []
         unread: list[Item] = []
-        for key in asked["Keys"]:
+        for key in request["Keys"]:
             item = table.get(key)
-            if not self._throughput.take([_read(table, key, item, asked)]):
+            if not self._throughput.take([_read(table, key, item, request)]):
                 unread.append(key)
             elif item:
-                found.append(projected(asked, item))
+                found.append(projected(request, item))
         return found, unread
 
     def _write(self, arguments: Mapping[str, Any], key: Item, after: Item | None) -> None:
@@ -125,5 +125,5 @@ class ModelDynamoDb:
 
 
 def _read(table: Table, key: Item, item: Item | None, arguments: Mapping[str, Any]) -> Charge:
-    place = Place(table.name, str(next(iter(key[table.schema.key[0]].values()))))
-    return read_charge(place, item_bytes(item or {}), consistent=bool(arguments.get("ConsistentRead")))
+    partition = PartitionKey(table.name, str(next(iter(key[table.schema.key[0]].values()))))
+    return read_charge(partition, item_bytes(item or {}), consistent=bool(arguments.get("ConsistentRead")))

@@ -169,8 +169,8 @@ class _Parser:
             parts.append(self._tokens.pop(0))
         return tuple(self._names.get(part, part) for part in parts)
 
-    def _is_next(self, *words: str) -> bool:
-        return bool(self._tokens) and self._tokens[0].lower() in words
+    def _is_next(self, *names: str) -> bool:
+        return bool(self._tokens) and self._tokens[0].lower() in names
 
     def _take(self, word: str) -> bool:
         if self._tokens and self._tokens[0].upper() == word:

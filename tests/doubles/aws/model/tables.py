@@ -39,7 +39,7 @@ class Table:
         if after is not None:
             self._items[primary] = after
         for name, parts in self._indexed():
-            old, new = _place(before, parts), _place(after, parts)
+            old, new = _position(before, parts), _position(after, parts)
             if old == new:
                 continue
             if old:
@@ -77,9 +77,9 @@ class Table:
         start = arguments.get("ExclusiveStartKey")
         backwards = arguments.get("ScanIndexForward") is False
         if start:
-            place = _place(start, parts)
-            assert place is not None
-            entry = (place[1], self._key(start))
+            at = _position(start, parts)
+            assert at is not None
+            entry = (at[1], self._key(start))
             entries = (
                 entries[: bisect.bisect_left(entries, entry)]
                 if backwards
@@ -112,7 +112,7 @@ def partition_of(name: str, arguments: Mapping[str, Any]) -> str:
     return str(next(iter(arguments["ExpressionAttributeValues"][first[2]].values())))
 
 
-def _place(item: Item | None, parts: tuple[str, ...]) -> tuple[str, Any] | None:
+def _position(item: Item | None, parts: tuple[str, ...]) -> tuple[str, Any] | None:
     """Return the partition and the sort key of an item; None if the index does not hold it."""
     if item is None or any(part not in item for part in parts):
         return None
