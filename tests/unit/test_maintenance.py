@@ -10,7 +10,8 @@ from typing import cast
 import pytest
 from starlette.routing import Route
 
-from airunner.domain.errors import Unavailable
+from airunner.domain.errors import InternalError, Unavailable
+from airunner.domain.lifecycle import Lifecycle
 from airunner.server.pages import health_routes
 from airunner.services.composition import ServiceRules, Services
 from airunner.stores.memory import MemoryStore
@@ -128,6 +129,19 @@ async def test_an_outage_of_a_day_makes_no_server_look_stuck_and_is_caught_up_wi
         behind = servers.fleet.due
         assert await servers.run_until(RETENTION_DAYS * DAY + 2 * DAY) == {200}
         assert servers.fleet.due < 2 * INTERVAL_SECONDS * JOBS_PER_SECOND < behind
+
+
+async def test_a_job_that_cannot_be_read_after_its_end_fails_no_pass() -> None:
+    class Unreadable(MemoryStore):
+        async def maintain(self, retention: Retention, now: int) -> Upkeep:
+            return Upkeep(ended_jobs=["a", "b"])
+
+        async def get_life(self, job_id: str) -> Lifecycle:
+            raise InternalError("This server cannot read the job.")
+
+    clock = ManualClock()
+    async with make_services(Unreadable(clock), clock) as services:
+        await services.maintenance.run_once()
 
 
 @pytest.mark.slow

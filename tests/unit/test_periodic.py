@@ -240,6 +240,17 @@ async def test_a_loop_that_cannot_tell_its_pace_ends_and_is_not_healthy(
     await loop.stop()
 
 
+async def test_a_turn_that_may_be_cancelled_is_when_it_takes_too_long(work: Work, clock: ManualClock) -> None:
+    loop = make_loop(work, clock, turn_seconds=0.01, at_once=True)
+    work.hangs()
+    with structlog.testing.capture_logs() as logs:
+        loop.start()
+        await until(lambda: clock.waiting == 1)
+    assert [(entry["event"], entry["error"]) for entry in logs] == [("work.failed", "TimeoutError")]
+    assert (work.turns, loop.healthy, loop.last_error) == (1, True, "TimeoutError")
+    await loop.stop()
+
+
 async def test_what_a_turn_waits_for_may_be_cancelled(loop: Periodic, work: Work, clock: ManualClock) -> None:
     async def wait_for_a_cancelled_one() -> None:
         gone = asyncio.get_running_loop().create_future()

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from airunner import telemetry
-from airunner.domain.errors import NotFound
+from airunner.domain.errors import AirunnerError
 from airunner.services import metrics
 from airunner.services.periodic import Periodic
 from airunner.telemetry.logs import get_logger
@@ -84,9 +84,9 @@ class Maintenance:
             )
 
     async def _count_ends(self, job_ids: Sequence[str]) -> None:
-        """Look how jobs ended; this is rare enough to ask for each."""
+        """Look how jobs ended, which is rare enough to ask for each; what cannot be read is not counted."""
         for job_id in job_ids:
-            with suppress(NotFound):
+            with suppress(AirunnerError):
                 life = await self._store.get_life(job_id)
                 metrics.expired(life)
                 self._notifier.changed(job_id, life)

@@ -20,6 +20,8 @@ _log = get_logger("airunner.periodic")
 STOP_SECONDS: Final = 2.0
 """How long `stop` waits for a turn that was cancelled, by the machine's clock."""
 
+READING_SECONDS: Final = 60.0
+"""How long a turn may take that only reads."""
 MISSED_TURNS: Final = 3
 LEAST_PATIENCE_SECONDS: Final = 120.0
 """How long the end of a turn may be awaited at least, however short the interval is."""
@@ -30,7 +32,9 @@ class Periodic:
 
     A turn that raises is logged as `failure_event` and counts as a turn; the next one follows after the
     interval, or after `failure_pause_seconds` where that is given. The first turn comes after the first
-    pause, or without one if `at_once` is set.
+    pause, or without one if `at_once` is set. A turn that takes longer than `turn_seconds` of the machine's
+    clock, where that is given, is cancelled and counts as one that failed: for turns that only read, and may
+    wait for many answers that do not come.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class Periodic:
         interval_seconds: float | Callable[[], float],
         failure_event: str,
         failure_pause_seconds: float | None = None,
+        turn_seconds: float | None = None,
         at_once: bool = False,
     ) -> None:
         self.name = name
@@ -56,6 +61,7 @@ class Periodic:
         self._interval_seconds = interval_seconds
         self._failure_event = failure_event
         self._failure_pause_seconds = failure_pause_seconds
+        self._turn_seconds = turn_seconds
         self._at_once = at_once
         self._pause_seconds = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -106,7 +112,8 @@ class Periodic:
 
     async def _turn(self) -> None:
         try:
-            await self._run_once()
+            async with asyncio.timeout(self._turn_seconds):
+                await self._run_once()
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from airunner import telemetry
-from airunner.services.periodic import Periodic
+from airunner.services.periodic import READING_SECONDS, Periodic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +51,7 @@ class QueueMetrics:
             clock=self._clock,
             interval_seconds=lambda: max(INTERVAL_SECONDS, self._last_look_seconds / _SHARE),
             failure_event="sampling.failed",
+            turn_seconds=READING_SECONDS,
             at_once=True,
         )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from airunner.services.notifier import BellKind, job_bell
-from airunner.services.periodic import Periodic
+from airunner.services.periodic import READING_SECONDS, Periodic
 from airunner.stores.records import JobMark
 
 if TYPE_CHECKING:
@@ -179,6 +179,7 @@ class ChangeFeed:
             clock=self._clock,
             interval_seconds=_CHANGES_SECONDS,
             failure_event="changes.failed",
+            turn_seconds=READING_SECONDS,
             failure_pause_seconds=_CHANGES_AFTER_FAILURE_SECONDS,
         )
 
