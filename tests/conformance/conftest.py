@@ -24,6 +24,9 @@ from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_stores import BorrowLayout, make_store, more_names
 from tests.support.quick_serving import serve_quickly
 
+# By `make test-aws`: then the emulator is not used.
+_ON_ACCOUNT = "TEST_AWS_ENV" in os.environ
+
 MakeStore = Callable[[Path, ManualClock, PageBounds], Awaitable[JobStore]]
 Reach = Callable[[JobStore, ManualClock, ServiceRules], AbstractAsyncContextManager[Api]]
 
@@ -40,7 +43,15 @@ class Backend:
 @asynccontextmanager
 async def in_process(store: JobStore, clock: ManualClock, rules: ServiceRules) -> AsyncIterator[Api]:
     async with make_services(store, clock, rules) as services:
-        yield Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
+        yield _api_class()(jobs=services.jobs, events=services.events, clock=clock, services=services)
+
+
+def _api_class() -> type[Api]:
+    if not _ON_ACCOUNT:
+        return Api
+    from tests.support.account import PatientApi
+
+    return PatientApi
 
 
 @asynccontextmanager
@@ -68,9 +79,6 @@ BACKENDS = (
     Backend("sqlite-rpc", sqlite, over_rpc),
     Backend("aws", None, in_process),
 )
-
-# By `make test-aws`: then the emulator is not used.
-_ON_ACCOUNT = "TEST_AWS_ENV" in os.environ
 
 # Hundreds of calls that are all alike, which take the emulator seconds.
 _MANY_CALLS = frozenset({

@@ -16,6 +16,7 @@ from airunner.domain.errors import DeadlineExceeded, FailedPrecondition
 from airunner.stores.aws.layout import Layout, resources
 from airunner.testing.clock import ManualClock
 from tests.doubles.aws.emulator import EmulatorProcess
+from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_stores import options_of
 
 pytest_plugins = ("tests.support.aws",)
@@ -76,8 +77,8 @@ class HurriedClock(ManualClock):
 
 
 @pytest.fixture
-async def account(emulator: EmulatorProcess) -> AsyncIterator[Aws]:
-    async with Aws(replace(options_of(emulator.url), attempts=1, validate=True)) as opened:
+async def account(aws: StrictProxy) -> AsyncIterator[Aws]:
+    async with Aws(replace(options_of(aws.url), attempts=1, validate=True)) as opened:
         yield opened
 
 
@@ -111,6 +112,33 @@ async def test_everything_is_made_however_often_it_is_not_yet_time(account: Aws,
     ]
     assert {entry["log_level"] for entry in logs} == {"info"}
     assert set(clock.pauses) == {1.0}
+
+
+async def test_queues_and_tables_that_take_their_time_on_the_double(
+    aws: StrictProxy, emulator: EmulatorProcess, account: Aws, layout: Layout
+) -> None:
+    """The same as AWS does it: by its clock, in the order of its answers."""
+
+    class PassingClock(HurriedClock):
+        async def sleep(self, seconds: float) -> None:
+            await super().sleep(seconds)
+            emulator.advance(seconds)
+
+    clock = PassingClock()
+    conditions = aws.conditions
+    conditions.new_queue_seconds, conditions.deleted_queue_seconds = 1, 60
+    conditions.backups_refused = 1
+    first = await make(account, layout, clock=clock)
+    for queue in first[:2]:
+        await account.sqs("DeleteQueue", QueueUrl=queue.url)
+    conditions.looks_after_update = ("ACTIVE", "UPDATING")
+    again = await make(account, replace(layout, deletion_protection=True, streams=True), clock=clock)
+    assert [each.change for each in again[:2]] == [Change.CREATED] * 2
+    assert sum(clock.pauses) > 60
+    assert [each.details for each in again[2:4]] == [
+        ("DeletionProtectionEnabled",),
+        ("DeletionProtectionEnabled", "StreamSpecification"),
+    ]
 
 
 async def test_the_url_of_a_new_queue_is_that_of_the_answer(account: Aws, layout: Layout) -> None:
@@ -161,7 +189,7 @@ async def test_a_refusal_that_does_not_pass_is_not_repeated(account: Aws, layout
 
 async def test_a_key_of_kms_encrypts_a_queue_as_well(account: Aws, layout: Layout) -> None:
     made = await make(account, layout)
-    theirs = {"KmsMasterKeyId": "alias/ours", "SqsManagedSseEnabled": "false"}
+    theirs = {"KmsMasterKeyId": "alias/ours"}
     for queue in made[:2]:
         await account.sqs("SetQueueAttributes", QueueUrl=queue.url, Attributes=theirs)
     assert {each.change for each in (await make(account, layout))[:2]} == {Change.UNCHANGED}

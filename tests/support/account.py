@@ -21,12 +21,14 @@ from airunner.aws.calls import Aws, AwsOptions
 from airunner.aws.errors import Refused
 from airunner.aws.paging import Pages
 from airunner.aws.provision import Resource, ResourceKind, provision
+from airunner.domain.answers import DequeuedJob
 from airunner.domain.clock import Clock, SystemClock
 from airunner.domain.errors import AirunnerError
 from airunner.stores.aws.layout import Layout, resources
 from airunner.stores.aws.listing import ListingBounds
 from airunner.stores.aws.store import AwsStore
 from airunner.testing.clock import ManualClock
+from airunner.testing.conformance.stores.backend import QUEUE, Api
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.aws_stores import QUEUES, lent
 
@@ -38,8 +40,11 @@ PREFIX: Final = "test-"
 _LEFT_OUT: Final = "it moves time"
 # Dollars for a million requests, list prices of us-east-1; one of DynamoDB counts as two write units.
 _PRICES: Final = {"dynamodb": 2 * 0.625, "sqs": 0.40, "s3": 5.0}
-# What a whole run asks for, as counted in a rehearsal.
-_EXPECTED: Final = {"dynamodb": 12_000, "sqs": 6_000, "s3": 1_500}
+# What a whole run asks for, a little more than was counted in a rehearsal.
+_EXPECTED: Final = {"dynamodb": 5_000, "sqs": 2_000, "s3": 400}
+# What SQS owes nobody: to deliver at once, and together, all that was sent.
+_AT_ONCE: Final = frozenset({"test_a_waiting_call_takes_what_one_enqueue_brings"})
+_PATIENCE_SECONDS: Final = 60.0
 
 
 class StandingClock(ManualClock):
@@ -63,6 +68,17 @@ class CountedAws(Aws):
     async def _try(self, client: str, *arguments: Any) -> Any:
         self.requests["sqs" if client == "polls" else client] += 1
         return await super()._try(client, *arguments)
+
+
+class PatientApi(Api):
+    """Looks again for a job that must be there: a poll of the test before may have received its message."""
+
+    async def claim(self, queue: str = QUEUE, *, visibility_seconds: int = 60) -> DequeuedJob:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while not (held := await self.dequeue(queue, visibility_seconds=visibility_seconds)):
+                await asyncio.sleep(1)
+        (one,) = held
+        return one
 
 
 @dataclass(slots=True)
@@ -119,6 +135,10 @@ class Account:
     async def _opened(self) -> AsyncIterator[Aws]:
         async with CountedAws(self.options) as aws:
             yield aws
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = [item for item in items if getattr(item, "originalname", "") not in _AT_ONCE]
 
 
 def pytest_report_header() -> list[str]:
