@@ -148,6 +148,9 @@ async def test_lists_go_without_it(api: Api, tables: Tables, changes: Changes) -
     assert queue.scheduled in (1, 2)
     with pytest.raises(InternalError):
         await api.jobs.get_job(bad)
+    if "job_params" in changes:
+        cancelled = await api.jobs.cancel_job(bad)
+        assert (cancelled.state, cancelled.abridged) == (JobState.CANCELLED, True)
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ class Payloads:
 
         What goes to S3 is written.
         """
-        params = self.form.params(new.params)
+        params = self.form.params(new.params, new.params_bytes)
         if params.in_row is not None:
             return params.in_row, None
         size = {"params_bytes": number(len(new.params_bytes))}

@@ -127,7 +127,7 @@ def fill_transaction(indexes: Sequence[int], jobs: Sequence[NewJob], form: RowFo
         new = jobs[index]
         if (new.principal, new.request_id) in chosen:
             continue
-        params = form.params(new.params)
+        params = form.params(new.params, new.params_bytes)
         actions -= 3 if params.goes_beside else 2
         room -= _ROW_BYTES + (len(params.content) if params.goes_beside else 0)
         if actions < 0 or room < 0:

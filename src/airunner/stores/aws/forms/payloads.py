@@ -76,8 +76,8 @@ class RowForm(Protocol):
     def execution(self, execution: ExecutionConfig) -> Item:
         """Return the attributes of execution settings."""
 
-    def params(self, params: JobParams) -> StoredPayload:
-        """Return how parameters are stored."""
+    def params(self, params: JobParams, packed: bytes = b"") -> StoredPayload:
+        """Return how parameters are stored; `packed` is their canonical encoding, where that is known."""
 
     def result(self, result: JobResult) -> StoredPayload:
         """Return how a result is stored."""
@@ -90,9 +90,9 @@ class PackedForm:
         """Return the attributes of execution settings."""
         return {"execution": {"B": encode_execution(execution)}}
 
-    def params(self, params: JobParams) -> StoredPayload:
+    def params(self, params: JobParams, packed: bytes = b"") -> StoredPayload:
         """Return how parameters are stored."""
-        return self._stored("job_params", encode_params(params))
+        return self._stored("job_params", packed or encode_params(params))
 
     def result(self, result: JobResult) -> StoredPayload:
         """Return how a result is stored."""
@@ -110,7 +110,7 @@ class ReadableForm:
         """Return the attributes of execution settings."""
         return {"execution_config": to_value(execution_to_json(execution))}
 
-    def params(self, params: JobParams) -> StoredPayload:
+    def params(self, params: JobParams, packed: bytes = b"") -> StoredPayload:  # noqa: ARG002  of form 1
         """Return how parameters are stored."""
         given = params_to_json(params)
         content = _dump(given)
