@@ -77,9 +77,9 @@ class Fleet:
     witness: Witness
     workers: list[HoldingWorker] = field(default_factory=list)
 
-    async def take(self, replica: Api, **options: int) -> HoldingWorker:
+    async def take(self, replica: Api, *, max_attempts: int) -> HoldingWorker:
         """Have a worker begin with a job of its own."""
-        await replica.enqueue(make_request(**options))
+        await replica.enqueue(make_request(max_attempts=max_attempts))
         (held,) = await replica.dequeue(visibility_seconds=VISIBILITY_SECONDS)
         worker = HoldingWorker(replica, held)
         await worker.go_on()
