@@ -30,7 +30,7 @@ from tests.doubles.aws.model.dynamodb import ModelDynamoDb
 from tests.doubles.aws.model.sqs import ModelSqs
 from tests.doubles.aws.model.tables import Table
 from tests.doubles.aws.model.virtual_time import VirtualClock, run_in_virtual_time
-from tests.doubles.aws.throughput import Kind, PartitionKey, Throughput
+from tests.doubles.aws.tables.throughput import Kind, PartitionKey, Throughput
 
 SCALE: Final = 1 / 100
 QUEUE: Final = "builds"
