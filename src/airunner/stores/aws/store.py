@@ -39,6 +39,7 @@ from airunner.stores.aws.unreadable import NamesInLog, UnreadableRows
 from airunner.stores.aws.upkeep.expiry import Expiry
 from airunner.stores.aws.upkeep.open_jobs import OpenJobs
 from airunner.stores.aws.upkeep.purge import Purge
+from airunner.stores.aws.upkeep.recall import Recall
 from airunner.stores.aws.upkeep.reconcile import Reconciler
 from airunner.stores.aws.upkeep.resend import Resender
 from airunner.stores.aws.wakeups import Messages
@@ -187,6 +188,7 @@ class AwsStore:
             short_poll_seconds=short_poll_seconds,
         )
         self._dead_letter_upkeep = DeadLetterUpkeep(self.dead_letters, layout.queues.keys(), real_clock)
+        self._recall = Recall(aws, layout, rows=rows, known_queues=self._known_queues)
         self._reconciler = Reconciler(
             aws,
             layout,
@@ -363,7 +365,7 @@ class AwsStore:
         await self._ownership.ensure()
         await self._known_queues.look_if_due()
         if self._steps.look_due():
-            await self._reconciler.recall(now)
+            await self._recall.run(now)
         upkeep = await self._reconciler.run(retention, now)
         await self._dead_letter_upkeep.run_if_due()
         return upkeep
