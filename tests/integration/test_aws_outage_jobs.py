@@ -172,8 +172,18 @@ async def held_jobs(api: Api, *tries: int) -> list[DequeuedJob]:
     return sorted(claimed, key=lambda held: added.index(held.job.job_id))
 
 
-@pytest.mark.parametrize("seconds", [MINUTES, HOURS], ids=["ten minutes", "ten hours"])
-@pytest.mark.parametrize("services", OPERATIONS)
+@pytest.mark.parametrize(
+    ("services", "seconds"),
+    [
+        ("dynamodb", MINUTES),
+        ("sqs", MINUTES),
+        ("all", HOURS),
+        # The same once more.
+        pytest.param("dynamodb", HOURS, marks=pytest.mark.slow),
+        pytest.param("sqs", HOURS, marks=pytest.mark.slow),
+        pytest.param("all", MINUTES, marks=pytest.mark.slow),
+    ],
+)
 async def test_an_outage_runs_nothing_again_that_lives(site: Site, services: str, seconds: float) -> None:
     old = await site.start()
     alive_once, alive, dead_once, dead = await held_jobs(old.api, 1, 3, 1, 3)
