@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
@@ -20,10 +21,12 @@ from airunner.config.values import (
     FilePath,
     ListenAddress,
     MetricNamespace,
+    OutboxAddresses,
     QueueAddresses,
     QueueName,
     RegionName,
     ReplicaUrl,
+    SchemaName,
     Seconds,
     SecretKey,
     ServerUrl,
@@ -193,6 +196,43 @@ class LimitSettings(Section):
     shutdown_grace_seconds: Seconds = Field(default=5, ge=0, le=MAX_WAIT_SECONDS)
 
 
+with warnings.catch_warnings():
+    # Its setting `schema` hides an old method of pydantic, which nobody calls.
+    warnings.simplefilter("ignore", UserWarning)
+
+    class PostgresSettings(Section):
+        """The application's database, and the schema in it that is ours."""
+
+        dsn: SecretKey | None = None
+        listen_dsn: SecretKey | None = None
+        schema: SchemaName = "airunner"  # type: ignore[assignment]  # see above
+
+        @property
+        def dsn_text(self) -> str:
+            """The address itself; empty if there is none."""
+            return self.dsn.get_secret_value() if self.dsn else ""
+
+        @property
+        def listen_dsn_text(self) -> str:
+            """The address to listen at."""
+            return self.listen_dsn.get_secret_value() if self.listen_dsn else self.dsn_text
+
+
+class OutboxSettings(Section):
+    """Where relays send the rows of the outbox."""
+
+    sink: Literal["sqs", "jobs"] = "sqs"
+    queues: OutboxAddresses = Field(default={})
+    metrics_listen: ListenAddress | None = None
+
+
+class GenerationSettings(Section):
+    """The message queue of generation, and how long its sessions stay."""
+
+    queue_url: ServerUrl | None = None
+    session_days: WholeNumber = Field(default=0, ge=0, le=MAX_RETENTION_DAYS)
+
+
 class TelemetrySettings(Section):
     """Where a server sends its metrics besides; OTLP follows the OTEL_ variables."""
 
@@ -257,6 +297,9 @@ class Settings(Section):
     telemetry: TelemetrySettings = TelemetrySettings()
     client: ClientSettings = ClientSettings()
     worker: WorkerSettings = WorkerSettings()
+    postgres: PostgresSettings = PostgresSettings()
+    outbox: OutboxSettings = OutboxSettings()
+    generation: GenerationSettings = GenerationSettings()
 
 
 @cache
