@@ -6,8 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import asyncpg
@@ -21,7 +20,7 @@ from airunner.domain.clock import SystemClock
 from airunner.domain.errors import Unavailable
 from airunner.domain.retry import RetryPolicy
 from airunner.outbox.relay import Relay, RelayOptions
-from airunner.outbox.rows import ClaimedRow, Rejected, SendOutcome, Sent
+from airunner.outbox.rows import ClaimedRow, Rejected, SendOutcome
 from airunner.outbox.sqs_sink import SqsSink
 from airunner.outbox.table import OutboxTable
 from airunner.outbox.upkeep import OutboxUpkeep
@@ -32,9 +31,9 @@ from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_queues import make_queues
 from tests.support.aws_stores import options_of
+from tests.support.outbox import ScriptedSink, make_relay, running, send_once, states, until_states
 from tests.support.postgres import pass_time, rows_of
 
-QUICK = RetryPolicy(first_seconds=0.01, max_seconds=0.05)
 IMPATIENT = RetryPolicy(first_seconds=0.001, max_seconds=0.002, attempts=2)
 
 
@@ -59,63 +58,11 @@ class CountedTable(OutboxTable):
         await super().mark(marks)
 
 
-@dataclass(slots=True)
-class ScriptedSink:
-    """Takes what it has no answer for."""
-
-    answers: dict[str, SendOutcome] = field(default_factory=dict)
-    hung: dict[str, asyncio.Event] = field(default_factory=dict)
-    error: Exception | None = None
-    sent: list[str] = field(default_factory=list)
-    calls: list[tuple[str, int]] = field(default_factory=list)
-    max_rows: int = 10
-
-    def knows(self, queue: str) -> bool:
-        return queue != "nowhere"
-
-    async def send(self, queue: str, rows: Sequence[ClaimedRow]) -> Sequence[SendOutcome]:
-        self.calls.append((queue, len(rows)))
-        if queue in self.hung:
-            await self.hung[queue].wait()
-        if self.error:
-            raise self.error
-        outcomes = [self.answers.get(row.name, Sent(f"ref-{row.name}")) for row in rows]
-        self.sent += [row.row_id for row, told in zip(rows, outcomes, strict=True) if isinstance(told, Sent)]
-        return outcomes
-
-
 @pytest.fixture
 async def application(dsn: str) -> AsyncIterator[asyncpg.Connection]:
     connection = await asyncpg.connect(dsn)
     yield connection
     await connection.close()
-
-
-@asynccontextmanager
-async def running(relay: Relay) -> AsyncIterator[Relay]:
-    task = asyncio.create_task(relay.run())
-    try:
-        yield relay
-    finally:
-        await relay.drain()
-        await task
-
-
-def make_relay(table: OutboxTable, sink: Any, relay_id: str = "one", **options: Any) -> Relay:
-    given = RelayOptions(relay_id=relay_id, database_policy=QUICK, **options)
-    return Relay(table, sink, SystemClock(), given)
-
-
-async def states(database: Database) -> Counter[str]:
-    return Counter(row["state"] for row in await rows_of(database, "state"))
-
-
-async def until_states(database: Database, **wanted: int) -> None:
-    """Return once the rows are in these states."""
-    limit = SystemClock().monotonic() + 30_000
-    while (found := await states(database)) != Counter(wanted):
-        assert SystemClock().monotonic() < limit, found
-        await asyncio.sleep(0.01)
 
 
 class TestOnSqs:
@@ -148,9 +95,7 @@ class TestOnSqs:
         table = CountedTable(database)
         relay = make_relay(table, site.sink)
         sent_before = telemetry.outbox_sent.read()[()]
-        rows = await relay._claim()
-        relay._begin(rows)
-        await relay._sending.finish()
+        await send_once(relay)
         assert table.statements == {"claim": 1, "mark": 1}
         assert aws.counts.calls == {"SendMessageBatch": 10}
         assert await states(database) == {"dispatched": 100}
@@ -210,8 +155,7 @@ class TestOnSqs:
                 await enqueue_generation(application, "a", {})
         aws.faults.next("SendMessageBatch", FaultKind.UNPROCESSED)
         relay = make_relay(OutboxTable(database, "airunner"), site.sink)
-        relay._begin(await relay._claim())
-        await relay._sending.finish()
+        await send_once(relay)
         found = await rows_of(database, "id, state, attempts, due_at > airunner.instant() AS rests")
         told = {(row["state"], row["attempts"], row["rests"]) for row in found}
         assert told == {("dispatched", 0, False), ("pending", 1, True)}
@@ -279,8 +223,7 @@ class TestRows:
         relay = make_relay(OutboxTable(database, "airunner"), ScriptedSink(answers))
         for turn in range(12):
             await pass_time(database, hours=turn)
-            relay._begin(await relay._claim())
-            await relay._sending.finish()
+            await send_once(relay)
         found = await rows_of(database, "name, state, reason, attempts")
         assert {row["name"]: (row["state"], row["reason"], row["attempts"]) for row in found} == {
             "bad": ("parked", "no", 10),
@@ -460,8 +403,7 @@ class TestUpkeep:
         for name, queue in (("open", "generation"), ("mail", "mails"), ("parked", "nowhere")):
             await enqueue_generation(application, name, {}, queue=queue)
         relay = make_relay(OutboxTable(database, "airunner"), ScriptedSink())
-        relay._begin(await relay._claim())
-        await relay._sending.finish()
+        await send_once(relay)
         await database.execute(
             "WITH v AS (INSERT INTO airunner.outbox_effects "
             "VALUES ($1::text::uuid, 'verdict', airunner.instant())), "
@@ -520,8 +462,7 @@ class TestOperators:
         done = await enqueue_generation(application, "done", {"x": 1})
         lost = await enqueue_generation(application, "lost", {"x": 2}, queue="nowhere")
         relay = make_relay(table, ScriptedSink())
-        relay._begin(await relay._claim())
-        await relay._sending.finish()
+        await send_once(relay)
         await enqueue_generation(application, "new", {})
         status = await table.status()
         assert (status.pending, status.parked, status.open) == (1, 1, 1)

@@ -303,17 +303,6 @@ class TestListener:
 
 
 class TestLocalServer:
-    async def test_it_outlives_a_crash_with_all_that_was_committed(self) -> None:
-        with LocalPostgres() as server:
-            async with opened(server.dsn()) as database:
-                await database.execute("CREATE TABLE things (id integer)")
-                await database.execute("INSERT INTO things VALUES (1)")
-                server.kill()
-                server.start()
-                with suppress(Unavailable):
-                    await database.fetch_value("SELECT 1")
-                assert await database.fetch_value("SELECT count(*) FROM things") == 1
-
     async def test_it_ends_with_whoever_started_it(self, tmp_path: Path) -> None:
         program = (
             "import sys, time; from airunner.local.postgres import LocalPostgres; "
