@@ -14,10 +14,14 @@ import pytest
 
 from airunner import AsyncClient, FailedPrecondition, enqueue_generation, start_outbox_relay
 from airunner.cli.main import execute
+from airunner.domain.clock import SystemClock
 from airunner.postgres.pool import Database, PostgresOptions
+from airunner.stores.memory import MemoryStore
+from airunner.testing.factories import make_services
 from tests.support.outbox import until_states
 from tests.support.postgres import rows_of
-from tests.support.processes import RunningProcess, running_stack
+from tests.support.processes import RunningProcess
+from tests.support.serving import serve
 
 
 class Ended(NamedTuple):
@@ -96,45 +100,33 @@ async def test_the_commands_from_migration_to_rerun(shop: Shop) -> None:
     assert shop.dsn not in relay.printed()
 
 
-async def test_rows_become_jobs_once(shop: Shop, tmp_path: Path) -> None:
-    await shop.run("migrate")
-    async with (
-        running_stack(tmp_path) as stack,
-        Database(PostgresOptions(dsn=shop.dsn)) as database,
-    ):
-        await stack.start_server()
-        ids = [await enqueue_generation(shop.connection, "paint", {"n": n, "price": 1.10}) for n in range(3)]
-        await enqueue_generation(shop.connection, "x" * 128, {}, queue="generation")
-        relay = shop.relay("--sink", "jobs", AIRUNNER_SERVER=stack.url)
-        try:
-            await until_states(database, dispatched=4)
-            # As after a mark that was lost: the same jobs.
-            before = {str(row["id"]): row["sink_ref"] for row in await rows_of(database, "id, sink_ref")}
-            await database.execute("UPDATE airunner.outbox SET state = 'pending', sink_ref = ''")
-            await until_states(database, dispatched=4)
-            after = {str(row["id"]): row["sink_ref"] for row in await rows_of(database, "id, sink_ref")}
-        finally:
-            relay.abandon()
-        assert before == after
-        async with AsyncClient(stack.url) as client:
-            job = await client.get_job(before[ids[1]])
-        assert (job.request_id, job.queue, job.params.handler) == (ids[1], "generation", "paint")
-        assert (json.loads(job.params.payload_json), job.life.max_attempts) == ({"n": 1, "price": 1.1}, 5)
-
-
-async def test_a_relay_in_the_process_of_an_application(shop: Shop, tmp_path: Path) -> None:
+async def test_rows_become_jobs_once_by_a_relay_in_the_process_of_an_application(shop: Shop) -> None:
     settings: dict[str, object] = {"postgres.dsn": shop.dsn, "outbox.sink": "jobs"}
     with pytest.raises(FailedPrecondition, match="outbox migrate"):
         await start_outbox_relay(settings)
     await shop.run("migrate")
-    async with running_stack(tmp_path) as stack, Database(PostgresOptions(dsn=shop.dsn)) as database:
-        await stack.start_server()
-        relay = await start_outbox_relay({**settings, "client.server": stack.url})
-        assert relay.healthy
-        await enqueue_generation(shop.connection, "paint", {})
-        await until_states(database, dispatched=1)
+    clock = SystemClock()
+    async with (
+        make_services(MemoryStore(clock), clock) as services,
+        serve(services) as url,
+        Database(PostgresOptions(dsn=shop.dsn)) as database,
+    ):
+        ids = [await enqueue_generation(shop.connection, "paint", {"n": n, "price": 1.10}) for n in range(3)]
+        relay = await start_outbox_relay({**settings, "client.server": url})
+        assert (relay.healthy, relay.state) == (True, "ok")
+        await until_states(database, dispatched=3)
+        # As after a mark that was lost: the same jobs.
+        before = {str(row["id"]): row["sink_ref"] for row in await rows_of(database, "id, sink_ref")}
+        await database.execute("UPDATE airunner.outbox SET state = 'pending', sink_ref = ''")
+        await until_states(database, dispatched=3)
+        after = {str(row["id"]): row["sink_ref"] for row in await rows_of(database, "id, sink_ref")}
+        assert before == after
+        async with AsyncClient(url) as client:
+            job = await client.get_job(before[ids[1]])
         await relay.stop()
         await relay.stop()
+    assert (job.request_id, job.queue, job.params.handler) == (ids[1], "generation", "paint")
+    assert (json.loads(job.params.payload_json), job.life.max_attempts) == ({"n": 1, "price": 1.1}, 5)
 
 
 async def test_a_database_that_is_away_is_waited_for(shop: Shop, tmp_path: Path) -> None:

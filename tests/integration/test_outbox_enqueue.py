@@ -14,6 +14,7 @@ import pytest
 from airunner import InvalidArgument, enqueue_generation, enqueue_generation_sync
 from airunner.local.postgres import LocalPostgres
 from airunner.outbox.schema import check_outbox, migrate_outbox, outbox_sql
+from airunner.outbox.table import OutboxTable
 from airunner.postgres.pool import Database, PostgresOptions
 from airunner.testing.conditions import until
 from tests.support.postgres import administer, rows_of
@@ -178,19 +179,16 @@ async def test_psycopg_enqueues_in_its_transaction(dsn: str, database: Database)
     assert (str(row["id"]), row["percent"]) == (row_id, "100 %s")
 
 
-async def test_an_application_s_role_may_enqueue_and_nothing_else(
-    postgres: LocalPostgres, dsn: str, database: Database
+async def test_roles_may_do_what_they_are_for_and_nothing_else(
+    postgres: LocalPostgres, unshared_dsn: str
 ) -> None:
-    await administer(
-        postgres,
-        "DROP ROLE IF EXISTS shop",
-        "DROP ROLE IF EXISTS thief",
-        "CREATE ROLE shop LOGIN",
-        "CREATE ROLE thief LOGIN",
-    )
-    name = dsn.partition("@/")[2].partition("?")[0]
-    await migrate_outbox(database, "airunner", app_roles=["shop"])
-    shop = await asyncpg.connect(postgres.dsn(name, user="shop"))
+    roles = ("shop", "thief", "host")
+    for role in roles:
+        await administer(postgres, f"DROP ROLE IF EXISTS {role}", f"CREATE ROLE {role} LOGIN")
+    dsns = {role: unshared_dsn.replace("//airunner@", f"//{role}@") for role in roles}
+    async with Database(PostgresOptions(dsn=unshared_dsn)) as owner:
+        await migrate_outbox(owner, "airunner", app_roles=["shop"], server_roles=["host"])
+    shop = await asyncpg.connect(dsns["shop"])
     # Objects of somebody's own in the way of the function's.
     await shop.execute("CREATE TEMP TABLE outbox (id integer)")
     await enqueue_generation(shop, "a", {})
@@ -201,26 +199,17 @@ async def test_an_application_s_role_may_enqueue_and_nothing_else(
     ):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await shop.execute(statement)
-    thief = await asyncpg.connect(postgres.dsn(name, user="thief"))
+    thief = await asyncpg.connect(dsns["thief"])
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await enqueue_generation(thief, "a", {})
-    assert [row["principal"] for row in await rows_of(database, "principal", "generation_sessions")] == [
-        "sql:shop"
-    ]
-    await shop.close()
-    await thief.close()
-
-
-async def test_a_server_s_role_may_do_what_servers_do(
-    postgres: LocalPostgres, dsn: str, database: Database
-) -> None:
-    await administer(postgres, "DROP ROLE IF EXISTS host", "CREATE ROLE host LOGIN")
-    await migrate_outbox(database, "airunner", server_roles=["host"])
-    name = dsn.partition("@/")[2].partition("?")[0]
-    async with Database(PostgresOptions(dsn=postgres.dsn(name, user="host"))) as server:
+    async with Database(PostgresOptions(dsn=dsns["host"])) as server:
         await check_outbox(server, "airunner")
         await server.execute("SELECT airunner.enqueue_as('alice', 'a', '{}')")
-        assert len(await rows_of(server)) == 1
+        assert len(await OutboxTable(server, "airunner").claim(10)) == 2
+        principals = [row["principal"] for row in await rows_of(server, "principal", "generation_sessions")]
+    assert principals == ["alice", "sql:shop"]
+    await shop.close()
+    await thief.close()
 
 
 async def test_the_schema_may_have_any_name_and_the_script_is_the_same(empty_dsn: str) -> None:

@@ -46,7 +46,7 @@ REFUSED = (
     ("INSERT INTO things VALUES (NULL)", InvalidArgument),
     ("SELECT 1 / 0", InvalidArgument),
     ("SELECT * FROM nowhere.things", FailedPrecondition),
-    ("SET LOCAL ROLE someone; SELECT * FROM things", PermissionDenied),
+    ("SET LOCAL ROLE someone; SELECT * FROM public.things", PermissionDenied),
     ("DO $$BEGIN RAISE EXCEPTION SQLSTATE '57P01'; END$$", Unavailable),
     ("DO $$BEGIN RAISE EXCEPTION SQLSTATE '40001'; END$$", Unavailable),
 )
@@ -303,6 +303,7 @@ class TestListener:
 
 
 class TestLocalServer:
+    @pytest.mark.slow
     async def test_it_ends_with_whoever_started_it(self, tmp_path: Path) -> None:
         program = (
             "import sys, time; from airunner.local.postgres import LocalPostgres; "
