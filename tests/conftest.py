@@ -13,8 +13,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Before anything imports them, so that their assertions explain themselves.
 pytest.register_assert_rewrite("airunner.testing.conformance", "tests.crash.crowd", "tests.support")
 
-# Here, since only the topmost conftest may name plug-ins: one emulator and one PostgreSQL serve all tests of a
-# process. The last is for `make test-aws` alone.
+# Here, since only the topmost conftest may name plug-ins: one emulator and one PostgreSQL serve all tests of
+# a process. The last is for `make test-aws` alone.
 pytest_plugins = (
     *("tests.support.aws", "tests.support.postgres"),
     *(["tests.support.account"] if "TEST_AWS_ENV" in os.environ else []),

@@ -170,7 +170,7 @@ async def world(dsn: str, emulator: EmulatorProcess, aws: StrictProxy, aws_env: 
     application = await asyncpg.connect(dsn)
     mortal = MortalDatabase(PostgresOptions(dsn=dsn))
     async with Aws(options) as account, Database(PostgresOptions(dsn=dsn)) as database, mortal:
-        _, url = await make_queues(account, aws_env)
+        _, url = await make_queues(account, aws_env, 5)
         yield World(application, database, mortal, account, url)
     await application.close()
 

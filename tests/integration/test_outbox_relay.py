@@ -83,7 +83,7 @@ class TestOnSqs:
     async def site(self, aws: StrictProxy, aws_env: str) -> AsyncIterator[Site]:
         options = replace(options_of(aws.url), clients=OF_A_QUEUE)
         async with Aws(options, policy=IMPATIENT) as account:
-            _, url = await make_queues(account, aws_env)
+            _, url = await make_queues(account, aws_env, 5)
             aws.counts.reset()
             yield self.Site(account, url, SqsSink({"generation": SqsQueue(account, url)}))
 

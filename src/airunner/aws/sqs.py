@@ -200,11 +200,6 @@ def is_gone(error: AirunnerError) -> bool:
     return isinstance(error, Refused) and error.code in _GONE_CODES
 
 
-def is_missing_queue(error: AirunnerError) -> bool:
-    """Return whether SQS says that there is no such queue."""
-    return isinstance(error, Refused) and any(code in error.code for code in _NO_QUEUE_CODES)
-
-
 async def _send(aws: Aws, url: str, entries: Sequence[SqsEntry]) -> list[str | AirunnerError]:
     """Send what one call takes."""
     outcomes: list[dict[str, Any] | AirunnerError]

@@ -59,9 +59,10 @@ def _judge_message(answer: str | AirunnerError, *, is_whole: bool) -> SendOutcom
         return Sent(answer)
     if isinstance(answer, InvalidArgument | MessageTooLarge):
         return Rejected(answer.text, for_good=True)
-    reason = f"SQS refuses it: {answer.code}" if isinstance(answer, Refused) else error_text(answer)
+    refused = answer if isinstance(answer, Refused) else None
+    reason = f"SQS refuses it: {refused.code}" if refused else error_text(answer)
     if is_whole:
-        return NotTried(reason, queue_missing=is_missing_queue(answer))
+        return NotTried(reason, queue_missing=refused is not None and is_missing_queue(refused))
     # An entry that is the sender's fault is no better the next time.
     return Rejected(reason, for_good=isinstance(answer, InternalError))
 
