@@ -23,7 +23,7 @@ from airunner.aws.calls import Aws, AwsOptions
 from airunner.aws.clients import OF_A_QUEUE
 from airunner.domain.clock import SystemClock
 from airunner.local.postgres import LocalPostgres
-from airunner.outbox import table as statements
+from airunner.outbox import statements
 from airunner.outbox.enqueueing import enqueue_generation
 from airunner.outbox.relay import Relay, RelayOptions
 from airunner.outbox.schema import migrate_outbox
@@ -90,9 +90,9 @@ async def _compare_relay(database: Database, dsn: str, url: str) -> Row:
 
 async def _send_bare(connection: asyncpg.Connection, sqs: Any) -> None:
     """Claim a hundred rows, send them in tens, mark them: as little as that takes."""
-    claim = statements._CLAIM.replace("{schema}", "airunner")  # noqa: SLF001  the same statements
-    mark = statements._MARK.replace("{schema}", "airunner")  # noqa: SLF001
-    rows = await connection.fetch(claim, _ROWS, [], 120.0)
+    claim = statements.render(statements.CLAIM, "airunner")
+    mark = statements.render(statements.MARK, "airunner")
+    rows = await connection.fetch(claim, _ROWS, [], 120.0, 1_000)
     sent: list[str] = []
     for start in range(0, len(rows), 10):
         entries = [

@@ -22,6 +22,7 @@ from airunner.domain.retry import RetryPolicy
 from airunner.outbox.relay import Relay, RelayOptions
 from airunner.outbox.rows import ClaimedRow, Rejected, SendOutcome
 from airunner.outbox.sqs_sink import SqsSink
+from airunner.outbox.statements import CLAIM, render
 from airunner.outbox.table import OutboxTable
 from airunner.outbox.upkeep import OutboxUpkeep
 from airunner.postgres.pool import Database
@@ -265,6 +266,38 @@ class TestRows:
         assert await table.claim(10) == []
         await pass_time(database, seconds=121)
         assert len(await table.claim(20)) == 10
+
+    async def test_a_queue_with_many_rows_holds_up_no_other(
+        self, application: asyncpg.Connection, database: Database
+    ) -> None:
+        await application.execute(
+            "SELECT airunner.enqueue('a', '{}', 'many'), airunner.enqueue('b', '{}', 'other') "
+            "FROM generate_series(1, 150)"
+        )
+        await enqueue_generation(application, "c", {}, queue="small")
+        table = OutboxTable(database, "airunner")
+        claimed = Counter(row.queue for row in await table.claim(100))
+        assert claimed == {"many": 100, "other": 100, "small": 1}
+        claimed = Counter(row.queue for row in await table.claim(100, without_queues=["many"]))
+        assert claimed == {"other": 50}
+        assert (await table.status()).pending == 301
+
+    async def test_rows_of_a_queue_that_is_left_alone_are_not_walked_past(
+        self, application: asyncpg.Connection, database: Database
+    ) -> None:
+        await application.execute(
+            "SELECT airunner.enqueue('a', '{}', 'missing') FROM generate_series(1, 3000); "
+            "ANALYZE airunner.outbox"
+        )
+        await enqueue_generation(application, "b", {}, queue="well")
+        claim = render(CLAIM, "airunner")
+        async with database.transaction() as connection:
+            plan = await connection.fetchval(
+                f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {claim}", 100, ["missing"], 120.0, 1000
+            )
+        (told,) = json.loads(plan)
+        # Pages: of the index a few for each queue, and some for the row itself.
+        assert told["Plan"]["Shared Hit Blocks"] + told["Plan"]["Shared Read Blocks"] < 60
 
     async def test_no_row_waits_for_a_queue_that_hangs(
         self, application: asyncpg.Connection, database: Database

@@ -106,6 +106,11 @@ def test_values_load_no_client_and_a_client_no_server() -> None:
     assert not {"uvicorn", "starlette", "sqlite3", "cyclopts"} & set(client)
 
 
+def test_enqueueing_loads_no_driver_but_the_application_s() -> None:
+    loaded = loaded_by("from airunner import enqueue_generation, enqueue_generation_sync")
+    assert not {"asyncpg", "pydantic", "asyncio", "botocore"} & set(loaded)
+
+
 def test_other_names_are_unknown() -> None:
     with pytest.raises(AttributeError, match="Klient"):
         _ = airunner.Klient  # type: ignore[attr-defined]  # that is what is tested

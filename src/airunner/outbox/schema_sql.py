@@ -29,7 +29,7 @@ CREATE TABLE {schema}.outbox (
     verdict_at timestamptz
 );
 COMMENT ON COLUMN {schema}.outbox.payload IS 'The body that is sent, as text: {"id", "name", "payload"}';
-CREATE INDEX outbox_due ON {schema}.outbox (due_at) WHERE state = 'pending';
+CREATE INDEX outbox_due ON {schema}.outbox (queue, due_at) WHERE state = 'pending';
 CREATE INDEX outbox_parked ON {schema}.outbox (created_at) WHERE state = 'parked';
 CREATE INDEX outbox_open ON {schema}.outbox (dispatched_at) WHERE state = 'dispatched' AND verdict_at IS NULL;
 CREATE INDEX outbox_settled ON {schema}.outbox (verdict_at) WHERE verdict_at IS NOT NULL;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from airunner.outbox import statements
 from airunner.outbox.rows import ClaimedRow
 from airunner.postgres.identifiers import quote_identifier
 
@@ -15,76 +16,9 @@ if TYPE_CHECKING:
 
 CLAIM_SECONDS: Final = 120
 """How long nobody else sends what a relay has claimed."""
+MAX_CLAIMED_ROWS: Final = 1_000
 WAITING_SECONDS: Final = 10
 """How long an enqueue believes a relay that said it waits."""
-
-_CLAIM: Final = """\
-WITH due AS (
-    SELECT id FROM {schema}.outbox
-    WHERE state = 'pending' AND due_at <= {schema}.instant()
-        AND (claimed_until IS NULL OR claimed_until <= {schema}.instant()) AND queue <> ALL ($2::text[])
-    ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
-)
-UPDATE {schema}.outbox AS o SET claimed_until = {schema}.instant() + make_interval(secs => $3)
-FROM due WHERE o.id = due.id
-RETURNING o.id::text, o.queue, o.name, o.payload::text AS body, o.attempts
-"""
-# A row that was sent is sent, whoever holds the claim by now; what is less than that counts only while it is
-# pending.
-_MARK: Final = """\
-WITH mark AS (
-    SELECT * FROM unnest(
-        $1::text[], $2::text[], $3::text[], $4::integer[], $5::double precision[], $6::text[]
-    ) AS m (id, state, reason, attempts, pause, sink_ref)
-), marked AS (
-    UPDATE {schema}.outbox AS o SET
-        state = m.state,
-        reason = m.reason,
-        attempts = o.attempts + m.attempts,
-        due_at = CASE WHEN m.pause > 0
-            THEN {schema}.instant() + make_interval(secs => m.pause) ELSE o.due_at END,
-        claimed_until = NULL,
-        dispatched_at = CASE WHEN m.state = 'dispatched' THEN {schema}.instant() ELSE o.dispatched_at END,
-        sink_ref = CASE WHEN m.state = 'dispatched' THEN m.sink_ref ELSE o.sink_ref END
-    FROM mark AS m WHERE o.id = m.id::uuid AND o.state = 'pending'
-    RETURNING o.id, o.queue, o.state
-)
-UPDATE {schema}.generation_sessions AS s SET sent_at = {schema}.instant(), version = s.version + 1
-FROM marked AS m WHERE m.queue = 'generation' AND m.state = 'dispatched' AND s.id = m.id AND s.sent_at IS NULL
-"""
-_SET_WAITING: Final = """\
-INSERT INTO {schema}.outbox_relays (relay_id, waiting_until)
-VALUES ($1, {schema}.instant() + make_interval(secs => $2))
-ON CONFLICT (relay_id) DO UPDATE SET waiting_until = EXCLUDED.waiting_until
-"""
-_STOP_WAITING: Final = "DELETE FROM {schema}.outbox_relays WHERE relay_id = $1"
-# Counting stops somewhere, so that a backlog does not make it slow.
-_STATUS: Final = """\
-SELECT
-    (SELECT count(*) FROM (SELECT FROM {schema}.outbox WHERE state = 'pending' LIMIT $1) AS p) AS pending,
-    (SELECT count(*) FROM (SELECT FROM {schema}.outbox WHERE state = 'parked' LIMIT $1) AS p) AS parked,
-    (SELECT count(*) FROM (SELECT FROM {schema}.outbox
-        WHERE state = 'dispatched' AND verdict_at IS NULL LIMIT $1) AS p) AS open,
-    (SELECT greatest(0, extract(epoch FROM {schema}.instant() - min(due_at)))::double precision
-        FROM {schema}.outbox WHERE state = 'pending') AS oldest_due_seconds,
-    (SELECT count(*) FROM {schema}.outbox_relays WHERE waiting_until > {schema}.instant()) AS relays_waiting
-"""
-_PARKED: Final = """\
-SELECT id::text, queue, name, reason, attempts, created_at FROM {schema}.outbox
-WHERE state = 'parked' ORDER BY created_at LIMIT $1
-"""
-_RETRY: Final = """\
-UPDATE {schema}.outbox SET state = 'pending', reason = '', attempts = 0, due_at = {schema}.instant(),
-    claimed_until = NULL
-WHERE state = 'parked' AND ($1::text[] IS NULL OR id::text = ANY ($1::text[]))
-RETURNING id::text
-"""
-_FIND: Final = """\
-SELECT queue, name, (payload -> 'payload')::text AS payload FROM {schema}.outbox WHERE id = $1::text::uuid
-"""
-_FIND_SESSION: Final = """\
-SELECT principal, name, request::text AS payload FROM {schema}.generation_sessions WHERE id = $1::text::uuid
-"""
 COUNT_LIMIT: Final = 100_000
 
 
@@ -136,9 +70,16 @@ class OutboxTable:
         self._texts: dict[str, str] = {}
 
     async def claim(self, max_rows: int, *, without_queues: Sequence[str] = ()) -> list[ClaimedRow]:
-        """Claim rows that are due, those that are due longest first; what others hold is passed over."""
+        """Claim rows that are due, up to so many of each queue, those first that are due longest.
+
+        What others hold is passed over. At most MAX_CLAIMED_ROWS are claimed of all queues together.
+        """
         found = await self._database.fetch(
-            self._text(_CLAIM), max_rows, list(without_queues), float(CLAIM_SECONDS)
+            self._text(statements.CLAIM),
+            max_rows,
+            list(without_queues),
+            float(CLAIM_SECONDS),
+            MAX_CLAIMED_ROWS,
         )
         return [
             ClaimedRow(
@@ -154,7 +95,7 @@ class OutboxTable:
     async def mark(self, marks: Sequence[Mark]) -> None:
         """Write down what became of claimed rows, and give their claims up. May be repeated."""
         await self._database.execute(
-            self._text(_MARK),
+            self._text(statements.MARK),
             [mark.row_id for mark in marks],
             [mark.state for mark in marks],
             [mark.reason for mark in marks],
@@ -165,15 +106,15 @@ class OutboxTable:
 
     async def set_waiting(self, relay_id: str) -> None:
         """Have enqueues send a notification from now on, for WAITING_SECONDS; may be repeated."""
-        await self._database.execute(self._text(_SET_WAITING), relay_id, float(WAITING_SECONDS))
+        await self._database.execute(self._text(statements.SET_WAITING), relay_id, float(WAITING_SECONDS))
 
     async def stop_waiting(self, relay_id: str) -> None:
         """Take that back."""
-        await self._database.execute(self._text(_STOP_WAITING), relay_id)
+        await self._database.execute(self._text(statements.STOP_WAITING), relay_id)
 
     async def status(self) -> OutboxStatus:
         """Count what there is."""
-        (row,) = await self._database.fetch(self._text(_STATUS), COUNT_LIMIT)
+        (row,) = await self._database.fetch(self._text(statements.STATUS), COUNT_LIMIT)
         return OutboxStatus(
             pending=row["pending"],
             parked=row["parked"],
@@ -184,7 +125,7 @@ class OutboxTable:
 
     async def parked(self, max_rows: int) -> list[ParkedRow]:
         """Return parked rows, the oldest first."""
-        found = await self._database.fetch(self._text(_PARKED), max_rows)
+        found = await self._database.fetch(self._text(statements.PARKED), max_rows)
         return [
             ParkedRow(
                 row_id=row["id"],
@@ -199,7 +140,9 @@ class OutboxTable:
 
     async def retry(self, row_ids: Sequence[str] | None) -> list[str]:
         """Have parked rows sent again, all of them for None; return those that were parked."""
-        found = await self._database.fetch(self._text(_RETRY), None if row_ids is None else list(row_ids))
+        found = await self._database.fetch(
+            self._text(statements.RETRY), None if row_ids is None else list(row_ids)
+        )
         return [row["id"] for row in found]
 
     async def rerun(self, row_id: str) -> str | None:
@@ -216,8 +159,8 @@ class OutboxTable:
 
     async def _content(self, row_id: str) -> tuple[str, str, str, str] | None:
         """Return principal, queue, name and payload."""
-        rows = await self._database.fetch(self._text(_FIND), row_id)
-        sessions = await self._database.fetch(self._text(_FIND_SESSION), row_id)
+        rows = await self._database.fetch(self._text(statements.FIND), row_id)
+        sessions = await self._database.fetch(self._text(statements.FIND_SESSION), row_id)
         if not rows and not sessions:
             return None
         found = (rows or sessions)[0]
@@ -228,5 +171,5 @@ class OutboxTable:
     def _text(self, statement: str) -> str:
         text = self._texts.get(statement)
         if text is None:
-            text = self._texts[statement] = statement.replace("{schema}", self._schema)
+            text = self._texts[statement] = statements.render(statement, self._schema)
         return text
