@@ -265,10 +265,15 @@ async def test_postgresql_is_killed_and_comes_back(
         wanted = await enqueue(5)
         postgres.kill()
         await until(lambda: any(entry["event"] == "outbox.database_failed" for entry in logs))
+        # One that is started meanwhile waits for it.
+        late = OutboxRelay(settings, SystemClock(), sink=sink)
+        await late.start()
         postgres.start()
         wanted |= await enqueue(5)
+        await until(lambda: late.state == "ok", limit_seconds=60)
         await until(lambda: wanted <= set(sink.sent), limit_seconds=60)
         await relay.stop()
+        await late.stop()
     async with Database(PostgresOptions(dsn=dsn)) as again:
         # A mark may have been lost with the server: then its claim expires, and the row is sent again.
         await pass_time(again, seconds=CLAIM_SECONDS + 1)

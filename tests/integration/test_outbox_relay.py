@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -16,12 +17,14 @@ from structlog.testing import capture_logs
 from airunner import enqueue_generation, telemetry
 from airunner.aws.calls import Aws
 from airunner.aws.clients import OF_A_QUEUE
+from airunner.config import load_settings
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import Unavailable
 from airunner.domain.retry import RetryPolicy
 from airunner.outbox.relay import Relay, RelayOptions
 from airunner.outbox.rows import ClaimedRow, Rejected, SendOutcome
 from airunner.outbox.sqs_sink import SqsSink
+from airunner.outbox.start import OutboxRelay
 from airunner.outbox.statements import CLAIM, render
 from airunner.outbox.table import OutboxTable
 from airunner.outbox.upkeep import OutboxUpkeep
@@ -378,6 +381,35 @@ class TestWaking:
             while not await waiting():
                 await asyncio.sleep(0.01)
         assert await waiting() == 0
+
+    async def test_an_enqueue_wakes_a_relay_that_waits(
+        self, application: asyncpg.Connection, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("airunner.outbox.relay.POLL_SECONDS", 3600)
+        settings = load_settings(environ={}, flags={"postgres.dsn": dsn}, cwd=tmp_path).settings
+        sink = ScriptedSink()
+        relay = OutboxRelay(settings, SystemClock(), sink=sink)
+        await relay.start()
+        assert (relay.state, relay.healthy) == ("ok", True)
+        for number in range(3):
+            # Each time it says that it waits before it does.
+            while not await application.fetchval("SELECT count(*) FROM airunner.outbox_relays"):
+                await asyncio.sleep(0.01)
+            await enqueue_generation(application, "a", {}, queue="q")
+            await until(lambda number=number: len(sink.sent) == number + 1)  # type: ignore[misc]  # its own
+        await relay.stop()
+        assert await application.fetchval("SELECT count(*) FROM airunner.outbox_relays") == 0
+
+    async def test_one_that_waits_for_a_database_can_be_stopped(self, tmp_path: Path) -> None:
+        flags = {"postgres.dsn": f"postgresql://a@/d?host={tmp_path}"}
+        settings = load_settings(environ={}, flags=flags, cwd=tmp_path).settings
+        relay = OutboxRelay(settings, SystemClock(), sink=ScriptedSink())
+        with capture_logs() as logs:
+            await relay.start()
+            assert (relay.state, relay.healthy) == ("waiting", True)
+            await relay.stop()
+            await relay.stop()
+        assert {entry["event"] for entry in logs} == {"outbox.database_failed"}
 
     async def test_a_row_between_the_look_and_the_wait_is_found_at_once(
         self, application: asyncpg.Connection, database: Database, monkeypatch: pytest.MonkeyPatch

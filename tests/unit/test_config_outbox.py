@@ -31,6 +31,13 @@ def test_the_address_is_never_shown(tmp_path: Path) -> None:
     assert "very-secret" not in repr(loaded.settings) + "".join(map(str, describe(loaded)))
 
 
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+asyncpg", "postgresql+psycopg2"])
+def test_an_address_of_sqlalchemy_is_one(tmp_path: Path, scheme: str) -> None:
+    flags = {"postgres.dsn": f"{scheme}://shop@db/shop+more://x"}
+    text = load_settings(environ={}, flags=flags, cwd=tmp_path).settings.postgres.dsn_text
+    assert text == f"{scheme.partition('+')[0]}://shop@db/shop+more://x"
+
+
 def test_listening_goes_around_a_pooler(tmp_path: Path) -> None:
     flags = {"postgres.dsn": DSN}
     assert load_settings(environ={}, flags=flags, cwd=tmp_path).settings.postgres.listen_dsn_text == DSN

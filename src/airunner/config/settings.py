@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from enum import StrEnum
@@ -210,12 +211,12 @@ with warnings.catch_warnings():
         @property
         def dsn_text(self) -> str:
             """The address itself; empty if there is none."""
-            return self.dsn.get_secret_value() if self.dsn else ""
+            return _without_driver(self.dsn)
 
         @property
         def listen_dsn_text(self) -> str:
             """The address to listen at."""
-            return self.listen_dsn.get_secret_value() if self.listen_dsn else self.dsn_text
+            return _without_driver(self.listen_dsn) or self.dsn_text
 
 
 class OutboxSettings(Section):
@@ -320,6 +321,11 @@ def value_at(settings: Settings, path: str) -> object:
     for name in path.split("."):
         value = getattr(value, name)
     return value
+
+
+def _without_driver(dsn: SecretStr | None) -> str:
+    """Return an address as PostgreSQL has it: SQLAlchemy's name a driver before the colon."""
+    return re.sub(r"^(postgres(?:ql)?)\+\w+:", r"\1:", dsn.get_secret_value()) if dsn else ""
 
 
 def _holds_secret(kind: object) -> bool:

@@ -34,6 +34,7 @@ _log = get_logger("airunner.outbox")
 
 UPKEEP_SECONDS: Final = 60.0
 METRICS_SECONDS: Final = 15.0
+_SILENCE_MS: Final = 30_000
 
 
 async def start_outbox_relay(settings: Mapping[str, object] | None = None) -> OutboxRelay:
@@ -77,8 +78,10 @@ class OutboxRelay:
 
     @property
     def state(self) -> str:
-        """What it does, in a word: `ok`, or `waiting` for the database."""
-        return "ok" if self._relay else "waiting"
+        """What it does, in a word: `ok`, or `waiting` for a database that has not answered for a while."""
+        answered_at = self._relay.last_answer_at if self._relay else None
+        is_heard = answered_at is not None and self._clock.monotonic() - answered_at < _SILENCE_MS
+        return "ok" if is_heard else "waiting"
 
     async def run(self) -> None:
         """Open everything, waiting for a database that is away, and send until `drain`."""
@@ -243,15 +246,16 @@ class _Measuring:
 
 
 async def _open_sqs(stack: AsyncExitStack, settings: Settings, clock: Clock) -> Sink:
-    from airunner.aws.clients import OF_A_QUEUE
     from airunner.aws.connect import build_aws
+
+    addresses = queue_addresses(settings)
+    aws = build_aws(settings, clock, clients=["sqs"]) if addresses else None
     from airunner.outbox.sqs_sink import SqsSink
     from airunner.queues.sqs import SqsQueue
 
-    addresses = queue_addresses(settings)
-    if not addresses:
+    if aws is None:
         return SqsSink({})
-    aws = await stack.enter_async_context(build_aws(settings, clock, clients=OF_A_QUEUE))
+    await stack.enter_async_context(aws)
     return SqsSink({name: SqsQueue(aws, url, clock=clock) for name, url in addresses.items()})
 
 
