@@ -129,6 +129,20 @@ async def test_two_transactions_with_one_id_end_well(dsn: str, database: Databas
     await second.close()
 
 
+async def test_a_strict_transaction_that_cannot_see_the_first_one_is_told_to_try_again(dsn: str) -> None:
+    first, second = await asyncpg.connect(dsn), await asyncpg.connect(dsn)
+    transaction = second.transaction(isolation="repeatable_read")
+    await transaction.start()
+    await second.fetchval("SELECT 1")
+    wanted = await enqueue_generation(first, "a", {})
+    with pytest.raises(asyncpg.SerializationError):
+        await enqueue_generation(second, "a", {}, request_id=wanted)
+    await transaction.rollback()
+    assert await enqueue_generation(second, "a", {}, request_id=wanted) == wanted
+    await first.close()
+    await second.close()
+
+
 async def test_what_cannot_be_work_is_refused_in_its_transaction(
     application: asyncpg.Connection, database: Database
 ) -> None:

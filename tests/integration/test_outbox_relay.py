@@ -26,7 +26,7 @@ from airunner.outbox.rows import ClaimedRow, Rejected, SendOutcome
 from airunner.outbox.sqs_sink import SqsSink
 from airunner.outbox.start import OutboxRelay
 from airunner.outbox.statements import CLAIM, render
-from airunner.outbox.table import OutboxTable
+from airunner.outbox.table import Mark, OutboxTable
 from airunner.outbox.upkeep import OutboxUpkeep
 from airunner.postgres.pool import Database
 from airunner.queues.sqs import SqsQueue
@@ -269,6 +269,21 @@ class TestRows:
         assert await table.claim(10) == []
         await pass_time(database, seconds=121)
         assert len(await table.claim(20)) == 10
+
+    async def test_a_mark_that_comes_late_takes_nothing_back(
+        self, application: asyncpg.Connection, database: Database
+    ) -> None:
+        table = OutboxTable(database, "airunner")
+        row_id = await enqueue_generation(application, "a", {}, queue="q")
+        await table.claim(10)
+        await pass_time(database, seconds=121)
+        assert len(await table.claim(10)) == 1
+        # It was sent by the first, whoever holds it now; and the second cannot make that undone.
+        await table.mark([Mark(row_id=row_id, state="dispatched", sink_ref="first")])
+        await table.mark([Mark(row_id=row_id, state="parked", reason="no", attempts=1)])
+        await table.mark([Mark(row_id=row_id, state="dispatched", sink_ref="second")])
+        (row,) = await rows_of(database, "state, sink_ref, reason, attempts")
+        assert row == {"state": "dispatched", "sink_ref": "first", "reason": "", "attempts": 0}
 
     async def test_a_queue_with_many_rows_holds_up_no_other(
         self, application: asyncpg.Connection, database: Database
