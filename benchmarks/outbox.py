@@ -146,7 +146,7 @@ async def _compare_enqueue(database: Database, dsn: str, writers: int) -> Row:
             pair = await _micros_each(ours, writers), await _micros_each(bare, writers)
             pairs += [pair] if turn else []
             await database.execute("TRUNCATE airunner.outbox, airunner.generation_sessions CASCADE")
-    return _row(f"outbox: enqueue, {writers} writers", pairs, "bare inserts of both rows")
+    return _row(f"outbox: enqueue, writers: {writers}", pairs, "bare inserts of both rows")
 
 
 async def _micros_each(call: Callable[[int], Awaitable[None]], writers: int) -> float:
