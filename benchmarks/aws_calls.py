@@ -6,12 +6,11 @@ with the bare SDK in the same order; both sides talk to a server that has its an
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +28,7 @@ from airunner.stores.aws.store import AwsStore
 from airunner.stores.records import AttemptKey, Completion, NewJob
 from airunner.testing.factories import make_batch, make_end
 from benchmarks.canned_aws import JOB_ID, LAST_SEQUENCE, QUEUE_URL
-from benchmarks.harness import Row, free_port, median, rate, running
+from benchmarks.harness import Row, free_port, median, rate, running, until_listening
 
 _ROUNDS = 7
 _TIMES = 150
@@ -73,7 +72,7 @@ async def run() -> list[Row]:
     """One row for each operation that jobs are made of."""
     port = free_port()
     with running(sys.executable, "-m", "benchmarks.canned_aws", str(port)):
-        await _until_listening(port)
+        await until_listening(port)
         url = f"http://127.0.0.1:{port}"
         return [await _compare(name, operation, url) for name, operation in _OPERATIONS.items()]
 
@@ -193,13 +192,3 @@ _OPERATIONS: dict[str, Operation] = {
     "heartbeat": _extend,
     "complete": _complete,
 }
-
-
-async def _until_listening(port: int) -> None:
-    for _ in range(200):
-        with suppress(OSError):
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.close()
-            return
-        await asyncio.sleep(0.05)
-    raise RuntimeError("the canned server did not come up")

@@ -48,6 +48,17 @@ _ANSWERS = {
         "MessageId": "0b1c6a0e-0000-4000-8000-000000000000",
         "MD5OfMessageBody": "0" * 32,
     },
+    b"AmazonSQS.SendMessageBatch": {
+        "Successful": [
+            {
+                "Id": str(number),
+                "MessageId": "0b1c6a0e-0000-4000-8000-000000000000",
+                "MD5OfMessageBody": "0" * 32,
+            }
+            for number in range(10)
+        ],
+        "Failed": [],
+    },
     b"AmazonSQS.ChangeMessageVisibilityBatch": {"Successful": [{"Id": "0"}], "Failed": []},
     b"AmazonSQS.DeleteMessageBatch": {"Successful": [{"Id": "0"}], "Failed": []},
 }

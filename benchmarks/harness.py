@@ -167,6 +167,17 @@ def a_core_each() -> Iterator[Callable[[Callable[[], T]], T]]:
         _move_to(cores)
 
 
+async def until_listening(port: int) -> None:
+    """Return once somebody listens at a port of loopback."""
+    for _ in range(200):
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            return
+        await asyncio.sleep(0.05)
+    raise RuntimeError("the process did not come up")
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]

@@ -13,9 +13,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Before anything imports them, so that their assertions explain themselves.
 pytest.register_assert_rewrite("airunner.testing.conformance", "tests.crash.crowd", "tests.support")
 
-# Here, since only the topmost conftest may name plug-ins: one emulator serves all tests of a process. The
-# second is for `make test-aws` alone.
-pytest_plugins = ("tests.support.aws", *(["tests.support.account"] if "TEST_AWS_ENV" in os.environ else []))
+# Here, since only the topmost conftest may name plug-ins: one emulator and one PostgreSQL serve all tests of
+# a process. The last is for `make test-aws` alone.
+pytest_plugins = (
+    *("tests.support.aws", "tests.support.postgres"),
+    *(["tests.support.account"] if "TEST_AWS_ENV" in os.environ else []),
+)
 
 # The examples of a machine that runs over a socket or a file differ in time with the load of the computer.
 _PATIENT = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
         UpdateRequest,
     )
     from airunner.handlers import Context, HandlerError, handler
+    from airunner.outbox.enqueueing import enqueue_generation, enqueue_generation_sync
+    from airunner.outbox.start import start_outbox_relay
     from airunner.reading.event_buffer import EventBuffer
     from airunner.reading.proof import Coverage, LogProof, LogVerdict, VerdictKind
 
@@ -110,7 +112,10 @@ __all__ = [
     "VerdictKind",
     "WorkerSeen",
     "__version__",
+    "enqueue_generation",
+    "enqueue_generation_sync",
     "handler",
+    "start_outbox_relay",
 ]
 
 _HOMES: Final = {
@@ -154,6 +159,8 @@ _HOMES: Final = {
         "UpdateRequest",
     ),
     "airunner.handlers": ("Context", "HandlerError", "handler"),
+    "airunner.outbox.enqueueing": ("enqueue_generation", "enqueue_generation_sync"),
+    "airunner.outbox.start": ("start_outbox_relay",),
     "airunner.reading.event_buffer": ("EventBuffer",),
     "airunner.reading.proof": ("Coverage", "LogProof", "LogVerdict", "VerdictKind"),
 }

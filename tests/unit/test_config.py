@@ -94,6 +94,14 @@ DEFAULTS: Mapping[str, object] = {
     "worker.spool_dir": None,
     "worker.spool_max_bytes": 1_073_741_824,
     "worker.metrics_listen": None,
+    "postgres.dsn": None,
+    "postgres.listen_dsn": None,
+    "postgres.schema": "airunner",
+    "outbox.sink": "sqs",
+    "outbox.queues": {},
+    "outbox.metrics_listen": None,
+    "generation.queue_url": None,
+    "generation.session_days": 0,
 }
 
 

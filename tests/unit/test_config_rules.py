@@ -50,6 +50,7 @@ RANGES = [
     ("worker.handler_processes", 0, 256),
     ("worker.git_depth", 0, 1_000_000),
     ("worker.spool_max_bytes", 0, None),
+    ("generation.session_days", 0, 3650),
 ]
 
 

@@ -29,12 +29,13 @@ EVENTS = {
 }
 READING = {"Coverage", "EventBuffer", "LogProof", "LogVerdict", "VerdictKind"}
 HANDLERS = {"Context", "HandlerError", "PermanentFailure", "handler"}
+OUTBOX = {"enqueue_generation", "enqueue_generation_sync", "start_outbox_relay"}
 ERRORS = {
     *("AirunnerError", "AlreadyExists", "DeadlineExceeded", "FailedPrecondition", "InternalError"),
     *("InvalidArgument", "NotFound", "PermissionDenied", "ResourceExhausted", "SequenceMismatch"),
     *("Unauthenticated", "Unavailable"),
 }
-NAMES = CLIENTS | JOBS | ASKING | WORKERS | EVENTS | READING | HANDLERS | ERRORS
+NAMES = CLIENTS | JOBS | ASKING | WORKERS | EVENTS | READING | HANDLERS | OUTBOX | ERRORS
 # Paths that the README or the pages printed once.
 PRINTED_PATHS = (
     *(f"airunner.domain.event.{name}" for name in ("Event", "Output", "ProcessEnd", "ProcessError")),
@@ -103,6 +104,11 @@ def test_values_load_no_client_and_a_client_no_server() -> None:
     client = loaded_by("from airunner import AsyncClient, Client, EventBuffer")
     assert "connectrpc" in client
     assert not {"uvicorn", "starlette", "sqlite3", "cyclopts"} & set(client)
+
+
+def test_enqueueing_loads_no_driver_but_the_application_s() -> None:
+    loaded = loaded_by("from airunner import enqueue_generation, enqueue_generation_sync")
+    assert not {"asyncpg", "pydantic", "asyncio", "botocore"} & set(loaded)
 
 
 def test_other_names_are_unknown() -> None:

@@ -98,8 +98,9 @@ class RedrivePolicy:
 async def send(aws: Aws, url: str, entries: Sequence[SqsEntry]) -> list[str | AirunnerError]:
     """Send messages in their order; return for each its id, or why it was not sent.
 
-    InvalidArgument is for one that SQS refuses for what it holds. A send whose reply is lost is repeated, so
-    that a message may be there twice.
+    InvalidArgument is for one that SQS refuses for what it holds. All messages of a call that fails as a
+    whole have one and the same error. A send whose reply is lost is repeated, so that a message may be there
+    twice.
     """
     sent: list[str | AirunnerError] = []
     for together in split_by_size(entries, lambda entry: entry.size, _CALL_BYTES):

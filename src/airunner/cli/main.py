@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "dlq": ("dlq:dlq", QUEUES),
     "server": ("server:server", SERVING),
     "worker": ("worker:worker", SERVING),
+    "outbox": ("outbox:outbox", SERVING),
     "keys": ("keys:keys", SERVING),
     "backup": ("backup:backup", SERVING),
     "restore": ("restore:restore", SERVING),

@@ -57,12 +57,12 @@ class ConnectionOptions:
 ANY_SERVER = ConnectionOptions()
 
 
-def load(config_file: Path | None, flags: Mapping[str, object]) -> Loaded:
+def load(config_file: Path | None, flags: Mapping[str, object], *, with_database: bool = False) -> Loaded:
     """Return the settings in effect, and say which variables nobody reads."""
     from airunner.cli.printing import say
     from airunner.config import load_settings
 
-    loaded = load_settings(config_file=config_file, flags=flags)
+    loaded = load_settings(config_file=config_file, flags=flags, with_database=with_database)
     for warning in loaded.warnings:
         say(f"warning: {warning}")
     return loaded

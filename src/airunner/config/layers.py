@@ -28,7 +28,10 @@ FOREIGN_VARIABLES = {
     "AWS_DEFAULT_REGION": "store.aws.region",
     "AWS_REGION": "store.aws.region",
     "AWS_ENDPOINT_URL": "store.aws.endpoint_url",
+    "SQS_MAIN_QUEUE_URL": "generation.queue_url",
 }
+# One that many programs have: it means us only where a command is about the application's database.
+DATABASE_VARIABLES = {"DATABASE_URL": "postgres.dsn"}
 SHORT_FLAGS = {
     "store.type": "--store",
     "store.aws.endpoint_url": "--endpoint",
@@ -85,11 +88,12 @@ def variable_layer(variables: Mapping[str, str], suffix: str = "", *, from_folde
     return _to_real_places(layer)
 
 
-def foreign_layer(variables: Mapping[str, str], suffix: str = "") -> Layer:
+def foreign_layer(variables: Mapping[str, str], suffix: str = "", *, with_database: bool = False) -> Layer:
     """The settings among the variables of other programs; an empty variable counts as not set."""
+    names = {**FOREIGN_VARIABLES, **(DATABASE_VARIABLES if with_database else {})}
     return {
         path: Given(value=variables[name], origin=f"environment {name}{suffix}")
-        for name, path in FOREIGN_VARIABLES.items()
+        for name, path in names.items()
         if variables.get(name)
     }
 

@@ -73,11 +73,13 @@ def load_settings(
     flags: Mapping[str, object] | None = None,
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    with_database: bool = False,
 ) -> Loaded:
     """Settings from, lowest to highest: defaults, YAML file, `.env`, environment, flags; else ConfigError.
 
     The variables that other programs read too (`AWS_REGION`) stand right above the defaults.
     A `config_file` must exist; without one, `airunner.yaml` in `cwd` is read if it is there.
+    With `with_database`, `DATABASE_URL` is one of them.
     `flags` maps dotted paths to values; None is a flag that was not given. Nothing is kept between calls.
     """
     folder = Path.cwd() if cwd is None else cwd
@@ -87,8 +89,8 @@ def load_settings(
         name: text for name, text in read_dotenv(folder / DOTENV_FILE).items() if name not in environment
     }
     layers = [
-        foreign_layer(from_dotenv, _IN_DOTENV),
-        foreign_layer(environment),
+        foreign_layer(from_dotenv, _IN_DOTENV, with_database=with_database),
+        foreign_layer(environment, with_database=with_database),
         _chosen_file(folder, config_file),
         variable_layer(from_dotenv, _IN_DOTENV, from_folder=True),
         variable_layer(environment),

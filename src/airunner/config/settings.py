@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
@@ -20,10 +22,12 @@ from airunner.config.values import (
     FilePath,
     ListenAddress,
     MetricNamespace,
+    OutboxAddresses,
     QueueAddresses,
     QueueName,
     RegionName,
     ReplicaUrl,
+    SchemaName,
     Seconds,
     SecretKey,
     ServerUrl,
@@ -193,6 +197,43 @@ class LimitSettings(Section):
     shutdown_grace_seconds: Seconds = Field(default=5, ge=0, le=MAX_WAIT_SECONDS)
 
 
+with warnings.catch_warnings():
+    # Its setting `schema` hides an old method of pydantic, which nobody calls.
+    warnings.simplefilter("ignore", UserWarning)
+
+    class PostgresSettings(Section):
+        """The application's database, and the schema in it that is ours."""
+
+        dsn: SecretKey | None = None
+        listen_dsn: SecretKey | None = None
+        schema: SchemaName = "airunner"  # type: ignore[assignment]  # see above
+
+        @property
+        def dsn_text(self) -> str:
+            """The address itself; empty if there is none."""
+            return _without_driver(self.dsn)
+
+        @property
+        def listen_dsn_text(self) -> str:
+            """The address to listen at."""
+            return _without_driver(self.listen_dsn) or self.dsn_text
+
+
+class OutboxSettings(Section):
+    """Where relays send the rows of the outbox."""
+
+    sink: Literal["sqs", "jobs"] = "sqs"
+    queues: OutboxAddresses = Field(default={})
+    metrics_listen: ListenAddress | None = None
+
+
+class GenerationSettings(Section):
+    """The message queue of generation, and how long its sessions stay."""
+
+    queue_url: ServerUrl | None = None
+    session_days: WholeNumber = Field(default=0, ge=0, le=MAX_RETENTION_DAYS)
+
+
 class TelemetrySettings(Section):
     """Where a server sends its metrics besides; OTLP follows the OTEL_ variables."""
 
@@ -257,6 +298,9 @@ class Settings(Section):
     telemetry: TelemetrySettings = TelemetrySettings()
     client: ClientSettings = ClientSettings()
     worker: WorkerSettings = WorkerSettings()
+    postgres: PostgresSettings = PostgresSettings()
+    outbox: OutboxSettings = OutboxSettings()
+    generation: GenerationSettings = GenerationSettings()
 
 
 @cache
@@ -277,6 +321,11 @@ def value_at(settings: Settings, path: str) -> object:
     for name in path.split("."):
         value = getattr(value, name)
     return value
+
+
+def _without_driver(dsn: SecretStr | None) -> str:
+    """Return an address as PostgreSQL has it: SQLAlchemy's name a driver before the colon."""
+    return re.sub(r"^(postgres(?:ql)?)\+\w+:", r"\1:", dsn.get_secret_value()) if dsn else ""
 
 
 def _holds_secret(kind: object) -> bool:

@@ -190,6 +190,10 @@ QueueAddresses = Annotated[
     BeforeValidator(_split_addresses),
     Field(min_length=1),
 ]
+OutboxAddresses = Annotated[
+    Mapping[QueueName, ServerUrl],
+    BeforeValidator(_split_addresses),
+]
 RegionName = Annotated[str, _matching(r"[a-z0-9-]{0,40}", "the name of a region, such as eu-west-1")]
 EnvironmentName = Annotated[str, _matching(r"[A-Za-z0-9_-]{1,20}", "1 to 20 letters, digits, - and _")]
 TableName = Annotated[str, _matching(r"|[A-Za-z0-9_.-]{3,255}", "3 to 255 letters, digits, -, _ and .")]
@@ -206,5 +210,8 @@ MetricNamespace = Annotated[
         r"|(?!AWS/)[A-Za-z0-9._/#-][A-Za-z0-9._/#: -]{0,254}",
         "a namespace of CloudWatch, which does not begin with AWS/",
     ),
+]
+SchemaName = Annotated[
+    str, _matching(r"(?s)(?=.{1,63}$)[^\0]+", "the name of a schema of PostgreSQL: 1 to 63 characters")
 ]
 SecretKey = Annotated[SecretStr, AfterValidator(_check_secret)]

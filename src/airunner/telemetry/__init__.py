@@ -6,6 +6,13 @@ from typing import TYPE_CHECKING
 
 from airunner.telemetry.logs import set_up_logs
 from airunner.telemetry.otel_environment import otlp_is_wanted
+from airunner.telemetry.outbox_metrics import (
+    OUTBOX_METRICS,
+    outbox_oldest_age,
+    outbox_parked,
+    outbox_pending,
+    outbox_sent,
+)
 from airunner.telemetry.server_metrics import (
     SERVER_METRICS,
     attempts_lost,
@@ -79,6 +86,7 @@ if TYPE_CHECKING:
     from airunner.telemetry.instruments import Instrument
 
 __all__ = [
+    "OUTBOX_METRICS",
     "SERVER_METRICS",
     "WORKER_METRICS",
     "attempt_time",
@@ -124,6 +132,10 @@ __all__ = [
     "loop_last_success_age",
     "maintenance_jobs_skipped",
     "otlp_is_wanted",
+    "outbox_oldest_age",
+    "outbox_parked",
+    "outbox_pending",
+    "outbox_sent",
     "publish_latency",
     "publish_retries",
     "queue_dead_letters",

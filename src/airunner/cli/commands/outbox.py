@@ -1,0 +1,238 @@
+"""`airunner outbox`: work that applications enqueue in their own transactions, and its way to a queue."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+
+from cyclopts import App, Parameter
+
+from airunner.cli.exit_codes import ExitCode
+from airunner.cli.metrics import collected_metrics
+from airunner.cli.options import AsJson, load
+from airunner.cli.printing import announce, moment, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from airunner.config import Settings
+    from airunner.outbox.start import OutboxRelay
+    from airunner.outbox.table import OutboxTable
+
+T = TypeVar("T")
+
+outbox = App(name="outbox", help="Send what applications enqueue in their PostgreSQL transactions.")
+
+_MIGRATION_SECONDS: Final = 600.0
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseOptions:
+    """Which outbox is meant. Its address is secret: AIRUNNER_POSTGRES__DSN, else DATABASE_URL."""
+
+    schema: str | None = None
+    """Schema of the outbox. Default: airunner"""
+    config: Path | None = None
+    """YAML file of settings. Default: airunner.yaml, if there."""
+
+    def load(self, flags: dict[str, object] | None = None) -> Settings:
+        """Return the settings in effect."""
+        given = {"postgres.schema": self.schema, **(flags or {})}
+        return load(self.config, given, with_database=True).settings
+
+
+DEFAULT_DATABASE: Final = DatabaseOptions()
+RowId = Annotated[str, Parameter(help="Ids of rows.")]
+
+
+@outbox.command
+def migrate(
+    *,
+    sql: Annotated[bool, Parameter(help="Print the SQL for an empty schema, and change nothing.")] = False,
+    app_role: Annotated[
+        tuple[str, ...], Parameter(help="Role that may enqueue under its own name. Repeatable.")
+    ] = (),
+    server_role: Annotated[
+        tuple[str, ...],
+        Parameter(help="Role of servers, relays and workers, where it is not the owner. Repeatable."),
+    ] = (),
+    database: DatabaseOptions = DEFAULT_DATABASE,
+) -> None:
+    """Make or update the schema of the outbox. May be repeated; what is up to date stays as it is."""
+    from airunner.outbox.schema import migrate_outbox, outbox_sql
+    from airunner.outbox.start import open_database
+
+    settings = database.load()
+    schema = settings.postgres.schema
+    if sql:
+        print(outbox_sql(schema, app_roles=app_role, server_roles=server_role), end="")
+        return
+
+    async def apply() -> int:
+        async with open_database(settings, statement_seconds=_MIGRATION_SECONDS) as opened:
+            return len(await migrate_outbox(opened, schema, app_roles=app_role, server_roles=server_role))
+
+    taken = asyncio.run(apply())
+    say(f"schema {schema} is up to date{f', {taken} steps were taken' if taken else ''}")
+
+
+@outbox.command
+def relay(
+    *,
+    sink: Annotated[str | None, Parameter(help="sqs or jobs. Default: sqs")] = None,
+    metrics_listen: Annotated[
+        str | None, Parameter(help="HOST:PORT that serves /metrics and /healthz. Default: none")
+    ] = None,
+    log_level: Annotated[str | None, Parameter(help="debug, info, warning or error.")] = None,
+    log_format: Annotated[str | None, Parameter(help="json, console or auto.")] = None,
+    database: DatabaseOptions = DEFAULT_DATABASE,
+) -> None:
+    """Send rows of the outbox until SIGTERM or SIGINT. Any number of relays may run.
+
+    The first signal drains: nothing more is claimed, what is being sent is finished. A second one ends it at
+    once; what it held is sent by others, or again.
+    """
+    from airunner import telemetry
+    from airunner.cli.event_loop import run_on_uvloop
+    from airunner.config import process_environment
+
+    settings = database.load({
+        "outbox.sink": sink,
+        "outbox.metrics_listen": metrics_listen,
+        "log_level": log_level,
+        "log_format": log_format,
+    })  # fmt: skip
+    telemetry.set_up_logs(settings.log_level, settings.log_format)
+    is_measured = settings.outbox.metrics_listen or telemetry.otlp_is_wanted(process_environment())
+    with collected_metrics("airunner-outbox", telemetry.OUTBOX_METRICS) if is_measured else nullcontext():
+        run_on_uvloop(_relay(settings))
+
+
+@outbox.command
+def status(*, database: DatabaseOptions = DEFAULT_DATABASE, as_json: AsJson = False) -> None:
+    """Count what waits, is parked, and was sent without a verdict so far."""
+    from dataclasses import asdict
+
+    found = _ask(database, lambda table: table.status())
+    if as_json:
+        print_json("outbox", asdict(found))
+        return
+    row = (found.pending, found.parked, found.open, f"{found.oldest_due_seconds:.0f} s", found.relays_waiting)
+    print_table(("pending", "parked", "open", "oldest due", "relays waiting"), [tuple(map(str, row))])
+
+
+@outbox.command
+def parked(
+    *,
+    max_rows: Annotated[int, Parameter(name="--max", help="How many rows, at most. Default: 100")] = 100,
+    database: DatabaseOptions = DEFAULT_DATABASE,
+    as_json: AsJson = False,
+) -> None:
+    """List rows that could not be sent, the oldest first, and why."""
+    from dataclasses import asdict
+
+    from airunner.reading.instants import to_iso
+
+    rows = _ask(database, lambda table: table.parked(max_rows))
+    if as_json:
+        for row in rows:
+            print_json("parked_row", {**asdict(row), "created_at": to_iso(row.created_at)})
+        return
+    print_table(
+        ("id", "queue", "name", "attempts", "created", "reason"),
+        [
+            (row.row_id, row.queue, row.name, str(row.attempts), moment(row.created_at), row.reason)
+            for row in rows
+        ],
+    )
+
+
+@outbox.command
+def retry(
+    *ids: RowId,
+    every: Annotated[bool, Parameter(name="--all", help="All parked rows.")] = False,
+    database: DatabaseOptions = DEFAULT_DATABASE,
+) -> int:
+    """Send parked rows again, with all of their tries."""
+    from airunner.domain.errors import InvalidArgument
+    from airunner.domain.limits import check_uuid
+
+    if bool(ids) == every:
+        raise InvalidArgument("name the rows, or say --all")
+    wanted = None if every else [check_uuid(entry, "id") for entry in ids]
+    taken = _ask(database, lambda table: table.retry(wanted))
+    say(f"{len(taken)} rows are sent again")
+    for missing in sorted(set(wanted or ()) - set(taken)):
+        say(f"there is no parked row {missing}")
+    return ExitCode.OK if wanted is None or len(taken) == len(set(wanted)) else ExitCode.NOT_FOUND
+
+
+@outbox.command
+def rerun(
+    row_id: Annotated[str, Parameter(help="Id of a row or session.")],
+    /,
+    *,
+    database: DatabaseOptions = DEFAULT_DATABASE,
+) -> int:
+    """Do the work of a row once more, under a new id, which is printed. What the first one did stays."""
+    from airunner.domain.limits import check_uuid
+
+    wanted = check_uuid(row_id, "id")
+    new_id = _ask(database, lambda table: table.rerun(wanted))
+    if new_id is None:
+        say(f"there is no row {wanted}")
+        return ExitCode.NOT_FOUND
+    print(new_id)
+    return ExitCode.OK
+
+
+def _ask(options: DatabaseOptions, question: Callable[[OutboxTable], Awaitable[T]]) -> T:
+    """Ask the outbox something, and return its answer."""
+    from airunner.outbox.schema import check_outbox
+    from airunner.outbox.start import open_database
+    from airunner.outbox.table import OutboxTable
+
+    settings = options.load()
+
+    async def ask() -> T:
+        async with open_database(settings) as database:
+            await check_outbox(database, settings.postgres.schema)
+            return await question(OutboxTable(database, settings.postgres.schema))
+
+    return asyncio.run(ask())
+
+
+async def _relay(settings: Settings) -> None:
+    from airunner.cli.signals import on_shutdown_signals
+    from airunner.domain.clock import SystemClock
+    from airunner.outbox.start import OutboxRelay
+
+    relay = OutboxRelay(settings, SystemClock())
+    running = asyncio.create_task(relay.run())
+    draining: list[asyncio.Task[None]] = []
+    on_shutdown_signals(lambda: draining.append(asyncio.create_task(relay.stop())), running.cancel)
+    async with _probes(settings, relay):
+        announce(f"airunner outbox relay sends to {settings.outbox.sink}")
+        try:
+            await running
+        except asyncio.CancelledError:
+            say("the relay was ended at once")
+    await asyncio.gather(*draining)
+
+
+@asynccontextmanager
+async def _probes(settings: Settings, relay: OutboxRelay) -> AsyncIterator[None]:
+    """Serve the relay's pages, if they are wanted."""
+    listen = settings.outbox.metrics_listen
+    if listen is None:
+        yield
+        return
+    from airunner.server.probes import serve_probes
+
+    async with serve_probes(listen.host, listen.port, lambda: relay.state) as url:
+        announce(f"airunner outbox metrics on {url}/metrics")
+        yield
