@@ -28,8 +28,8 @@ EVENTS = {
     *("Gap", "Output", "ProcessEnd", "ProcessError", "ProcessStart", "Progress"),
 }
 READING = {"Coverage", "EventBuffer", "LogProof", "LogVerdict", "VerdictKind"}
-HANDLERS = {"Context", "HandlerError", "PermanentFailure", "handler"}
 OUTBOX = {"enqueue_generation", "enqueue_generation_sync", "start_outbox_relay"}
+HANDLERS = {"Context", "HandlerError", "JobProcessingError", "PermanentFailure", "handler"}
 ERRORS = {
     *("AirunnerError", "AlreadyExists", "DeadlineExceeded", "FailedPrecondition", "InternalError"),
     *("InvalidArgument", "NotFound", "PermissionDenied", "ResourceExhausted", "SequenceMismatch"),

@@ -117,8 +117,12 @@ class PayloadLinks:
 
 
 class DeadLetterReason(IntEnum):
-    """Why a message is a dead letter, by the state of its job now. The values are those of the contract."""
+    """Why a message is a dead letter, by the state of its job now. The values are those of the contract.
 
+    A client reads UNSPECIFIED where a newer server gives a reason that the client does not know.
+    """
+
+    UNSPECIFIED = 0
     UNREADABLE = 1
     JOB_NOT_FOUND = 2
     JOB_ENDED = 3

@@ -26,7 +26,7 @@ from airunner.services.worker_registry import WorkerRegistry
 from airunner.stores.records import Retention
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airunner.domain.clock import Clock
     from airunner.domain.token import TokenSigner
@@ -123,6 +123,7 @@ class Services:
         self._loops = [part.periodic() for part in background if part]
         if store.parts:
             self._loops += PartsWatch(store.parts, clock).loops()
+        self._named_unwell: list[Callable[[], list[str]]] = []
         self._stopping = False
 
     async def __aenter__(self) -> Self:
@@ -145,8 +146,9 @@ class Services:
 
     @property
     def stuck_loops(self) -> list[str]:
-        """The names of the background loops that make no progress."""
-        return [loop.name for loop in self._loops if not loop.healthy]
+        """The names of the background loops, and of what runs beside them, that make no progress."""
+        stuck = [loop.name for loop in self._loops if not loop.healthy]
+        return stuck + [name for unwell in self._named_unwell for name in unwell()]
 
     @property
     def troubles(self) -> Mapping[str, str]:
@@ -157,6 +159,14 @@ class Services:
         """Let a loop run as long as the services do. Before they are opened."""
         self._loops.append(loop)
 
+    def watch(self, unwell: Callable[[], list[str]]) -> None:
+        """Count what a function names among the stuck loops, too."""
+        self._named_unwell.append(unwell)
+
+    def leave(self) -> None:
+        """Say from now on that this server is not ready, while it still answers."""
+        self._stopping = True
+
     async def check(self) -> None:
         """Raise if the services cannot serve."""
         if self._stopping:
@@ -165,7 +175,7 @@ class Services:
 
     async def stop(self) -> None:
         """Let streams and long polls end at once; everything else goes on."""
-        self._stopping = True
+        self.leave()
         self.jobs.stop()
         self.events.stop()
         self.notifier.ring_all()
