@@ -7,11 +7,15 @@ import json
 from airunner.aws.calls import Aws
 from tests.doubles.aws.emulator import REGION
 
+# As long as SQS can, as the queues of our layouts have it.
+_KEPT = {"MessageRetentionPeriod": str(14 * 24 * 3600)}
+
 
 async def make_queues(account: Aws, name: str, max_receive_count: int) -> tuple[str, str]:
     """Make a queue and its dead-letter queue; return their addresses, that of the latter first."""
-    dead_url: str = (await account.sqs("CreateQueue", QueueName=f"{name}-dlq"))["QueueUrl"]
-    attributes = _put_aside(dead_url, max_receive_count)
+    dead = await account.sqs("CreateQueue", QueueName=f"{name}-dlq", Attributes=_KEPT)
+    dead_url: str = dead["QueueUrl"]
+    attributes = _KEPT | _put_aside(dead_url, max_receive_count)
     made = await account.sqs("CreateQueue", QueueName=name, Attributes=attributes)
     return dead_url, made["QueueUrl"]
 
