@@ -198,7 +198,7 @@ class AwsStore:
             names=NamesInLog(clock),
             wellness=wellness,
             known_queues=self._known_queues,
-            real_clock=SystemClock(),
+            real_clock=real_clock,
         )
 
     @property
