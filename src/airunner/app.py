@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.domain.retry import RetryPolicy
     from airunner.handlers.registry import Registry
+    from airunner.server.companions import CompanionKind
     from airunner.server.run import Server
     from airunner.services.admission import AdmissionLimits
     from airunner.services.composition import Replica, Services
@@ -39,7 +40,9 @@ _DAY_MS = 24 * 3600 * 1000
 _EXPORT_SECONDS = 60.0
 
 
-def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server:
+def build_server(
+    settings: Settings, *, exports_metrics: bool = False, companions: Sequence[CompanionKind] = ()
+) -> Server:
     """Return the server that the settings describe; with `exports_metrics` it also sends to CloudWatch."""
     from airunner import telemetry
     from airunner.server.asgi import AppOptions
@@ -73,7 +76,7 @@ def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server
     telemetry.dequeues_waiting.follow(lambda: services.dispatcher.waiting)
     telemetry.calls_waiting.follow(lambda: services.admission.waiting)
     telemetry.calls_body_bytes.follow(lambda: services.admission.body_bytes)
-    return Server(services, options, exporter)
+    return Server(services, options, exporter, companions)
 
 
 def build_client(settings: Settings, *, retry: RetryPolicy | None = None) -> AsyncClient:
