@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.domain.retry import RetryPolicy
     from airunner.handlers.registry import Registry
+    from airunner.server.companions import CompanionKind
     from airunner.server.run import Server
     from airunner.services.admission import AdmissionLimits
     from airunner.services.composition import Replica, Services
@@ -39,7 +40,9 @@ _DAY_MS = 24 * 3600 * 1000
 _EXPORT_SECONDS = 60.0
 
 
-def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server:
+def build_server(
+    settings: Settings, *, exports_metrics: bool = False, companions: Sequence[CompanionKind] = ()
+) -> Server:
     """Return the server that the settings describe; with `exports_metrics` it also sends to CloudWatch."""
     from airunner import telemetry
     from airunner.server.asgi import AppOptions
@@ -62,6 +65,7 @@ def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server
     )
     clock = SystemClock()
     services = build_services(settings, clock)
+    services.add_loop(services.settings.periodic())
     services.add_loop(QueueMetrics(services.jobs, clock, services.store.dead_letters).periodic())
     exporter = build_exporter(settings) if exports_metrics else None
     if exporter:
@@ -72,7 +76,7 @@ def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server
     telemetry.dequeues_waiting.follow(lambda: services.dispatcher.waiting)
     telemetry.calls_waiting.follow(lambda: services.admission.waiting)
     telemetry.calls_body_bytes.follow(lambda: services.admission.body_bytes)
-    return Server(services, options, exporter)
+    return Server(services, options, exporter, companions)
 
 
 def build_client(settings: Settings, *, retry: RetryPolicy | None = None) -> AsyncClient:
@@ -103,7 +107,7 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
     if not worker.commands and not worker.handlers:
         raise ConfigError(["worker.commands: a worker without commands needs worker.handlers"])
     environment = AttemptEnvironment(
-        base_environment=environment_for_jobs(),
+        base_environment=environment_for_jobs(settings),
         runs_commands=worker.commands,
         work_dir=worker.work_dir,
         grace_seconds=worker.grace_seconds,
@@ -278,11 +282,13 @@ async def provision_aws(
 ) -> list[Resource]:
     """Make or mend everything that the store on AWS needs, and mark the tables; a dry run only tells.
 
-    FailedPrecondition, before anything is made, where a table belongs to another environment.
+    FailedPrecondition, before anything is made, where a table belongs to another environment, or the
+    credentials to another account than that of the settings.
     """
     from airunner.aws.connect import build_aws
 
     clock = SystemClock()
+    await _check_account(settings, clock)
     async with build_aws(settings, clock) as aws:
         from airunner.aws.provision import provision
         from airunner.aws.table_meta import TableOwnership
@@ -295,6 +301,19 @@ async def provision_aws(
         if not dry_run:
             await ownership.ensure()
         return made
+
+
+async def _check_account(settings: Settings, clock: Clock) -> None:
+    """Refuse the credentials of another account than the settings name, if they name one."""
+    from airunner.aws.connect import build_aws
+
+    account_id = settings.store.aws.account_id
+    if not account_id:
+        return
+    async with build_aws(settings, clock, clients=["sts"]) as aws:
+        from airunner.aws.provision.account import check_account
+
+        await check_account(aws, account_id)
 
 
 def build_signer(settings: Settings) -> TokenSigner:
