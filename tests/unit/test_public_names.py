@@ -28,7 +28,7 @@ EVENTS = {
     *("Gap", "Output", "ProcessEnd", "ProcessError", "ProcessStart", "Progress"),
 }
 READING = {"Coverage", "EventBuffer", "LogProof", "LogVerdict", "VerdictKind"}
-HANDLERS = {"Context", "HandlerError", "PermanentFailure", "handler"}
+HANDLERS = {"Context", "HandlerError", "JobProcessingError", "PermanentFailure", "handler"}
 OUTBOX = {"enqueue_generation", "enqueue_generation_sync", "start_outbox_relay"}
 ERRORS = {
     *("AirunnerError", "AlreadyExists", "DeadlineExceeded", "FailedPrecondition", "InternalError"),
