@@ -339,6 +339,25 @@ redriven = values(
     answers.Redriven, redriven=st.lists(dead_letters, max_size=2), left=st.lists(dead_letters, max_size=2)
 )
 
+settings = values(
+    answers.Setting,
+    name=texts,
+    value=texts,
+    configured=texts,
+    is_set=st.booleans(),
+    allowed=texts,
+    changes=st.lists(
+        values(
+            answers.SettingChange,
+            value=st.none() | texts,
+            old_value=st.none() | texts,
+            changed_by=texts,
+            changed_at=instants,
+        ),
+        max_size=2,
+    ).map(tuple),
+)
+
 # The errors that have a code, or a detail, of their own; those below them come back as these.
 _PLAIN_ERRORS: tuple[type[errors.AirunnerError], ...] = (
     errors.InvalidArgument,

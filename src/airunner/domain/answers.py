@@ -164,6 +164,33 @@ class Redriven:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SettingChange:
+    """One change of a run-time setting. None stands for "not set"."""
+
+    value: str | None
+    old_value: str | None
+    changed_by: str
+    """The principal."""
+    changed_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A run-time setting: what holds now, and how it came about. Values are texts."""
+
+    name: str
+    value: str
+    """The one in effect."""
+    configured: str
+    """What holds while it is not set: the value of the server's configuration."""
+    is_set: bool
+    allowed: str
+    """Which values it may have, in words."""
+    changes: Sequence[SettingChange] = ()
+    """The last hundred, the newest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageCounts:
     """Approximate numbers of messages of one queue: visible, in flight, delayed, dead."""
 

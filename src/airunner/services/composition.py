@@ -21,6 +21,8 @@ from airunner.services.queue_names import QueueNames
 from airunner.services.replicas.news import ChangeFeed, ReplicaNews
 from airunner.services.replicas.ringer import Ringer
 from airunner.services.replicas.signed_bells import SignedBells
+from airunner.services.settings.execution import LiveExecution
+from airunner.services.settings.service import RunTimeSettings
 from airunner.services.watchers import Watchers
 from airunner.services.worker_registry import WorkerRegistry
 from airunner.stores.records import Retention
@@ -81,6 +83,10 @@ class Services:
         self.watchers = Watchers(self.notifier, rules.max_streams_per_job)
         self.dispatcher = Dispatcher(store, clock)
         workers = WorkerRegistry()
+        execution = LiveExecution(rules.jobs.execution)
+        self.settings = RunTimeSettings(
+            store, clock, configured=execution.configured, on_values=execution.apply
+        )
         self.jobs = JobService(
             store=store,
             clock=clock,
@@ -91,6 +97,7 @@ class Services:
             workers=workers,
             admission=self.admission,
             queue_names=self.queue_names,
+            execution=execution,
             rules=rules.jobs,
         )
         self.events = EventService(
@@ -127,9 +134,10 @@ class Services:
         self._stopping = False
 
     async def __aenter__(self) -> Self:
-        """Open the store, look which queues it has, then start the background loops."""
+        """Open the store, look which queues and settings it has, then start the background loops."""
         await self.store.open()
         await self.queue_names.open()
+        await self.settings.open()
         for loop in self._loops:
             loop.start()
         return self
