@@ -57,7 +57,9 @@ class ConnectionOptions:
 ANY_SERVER = ConnectionOptions()
 
 
-def load(config_file: Path | None, flags: Mapping[str, object], *, with_database: bool = False) -> Loaded:
+def load(
+    config_file: Path | None, flags: Mapping[str, object], *, with_database: bool | None = False
+) -> Loaded:
     """Return the settings in effect, and say which variables nobody reads."""
     from airunner.cli.printing import say
     from airunner.config import load_settings

@@ -225,17 +225,14 @@ class Consumer(Generic[T, R]):
         held.settling = True
         if isinstance(error, asyncio.CancelledError):
             self._settlements.release(delivery, 0, "")
-        elif isinstance(error, TryAgain):
-            self._try_again(delivery, str(error), error.delay_seconds)
-        elif failure := permanent_failure(error):
+        elif not isinstance(error, TryAgain) and (failure := permanent_failure(error)):
             self._settlements.dead_letter(delivery, failure)
         else:
-            self._try_again(delivery, error_text(error))
-
-    def _try_again(self, delivery: Delivery[T], reason: str, delay_seconds: float | None = None) -> None:
-        _log.warning("handler.failed", key=delivery.key, attempt=delivery.attempt, error=reason)
-        delay = self._options.redelivery.delay(delivery.attempt) if delay_seconds is None else delay_seconds
-        self._settlements.release(delivery, delay, reason)
+            again = error if isinstance(error, TryAgain) else TryAgain(error_text(error))
+            _log.warning("handler.failed", key=delivery.key, attempt=delivery.attempt, error=str(again))
+            delay = self._options.redelivery.delay(delivery.attempt)
+            delay = delay if again.delay_seconds is None else again.delay_seconds
+            self._settlements.release(delivery, delay, str(again))
 
     def _forget(self, delivery: Delivery[T]) -> None:
         held = self._held.pop(delivery, None)

@@ -109,7 +109,7 @@ def _welcome_to_aws(plan: StackPlan, servers: Mapping[str, int]) -> None:
 def _for_development(config_file: Path | None, flags: Mapping[str, object]) -> Settings:
     from airunner.config import ServiceName, TlsSettings, check_handler_origins
 
-    loaded = load(config_file, {**flags, "no_auth": True})
+    loaded = load(config_file, {**flags, "no_auth": True}, with_database=None)
     check_handler_origins(loaded)
     settings = loaded.settings
     worker = settings.worker

@@ -54,7 +54,7 @@ def server(
         "log_level": log_level,
         "log_format": log_format,
     }
-    _serve(load(config_file, flags).settings)
+    _serve(load(config_file, flags, with_database=None).settings)
 
 
 def check_certificate(tls: TlsSettings) -> None:
