@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from airunner.generation.start import GenerationWorker
     from airunner.handlers.registry import Registry
     from airunner.outbox.start import OutboxRelay
+    from airunner.server.companions import CompanionKind
     from airunner.server.run import Server
     from airunner.services.admission import AdmissionLimits
     from airunner.services.composition import Replica, Services
@@ -48,6 +49,7 @@ def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server
     from airunner.server.run import ServeOptions, Server
     from airunner.services.queue_metrics import QueueMetrics
 
+    companions = _companions(settings)
     options = ServeOptions(
         host=settings.listen.host,
         port=settings.listen.port,
@@ -75,7 +77,21 @@ def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server
     telemetry.dequeues_waiting.follow(lambda: services.dispatcher.waiting)
     telemetry.calls_waiting.follow(lambda: services.admission.waiting)
     telemetry.calls_body_bytes.follow(lambda: services.admission.body_bytes)
-    return Server(services, options, exporter)
+    return Server(services, options, exporter, companions=companions)
+
+
+def _companions(settings: Settings) -> list[CompanionKind]:
+    """Return what works in the process of a server; what cannot work is an error at once."""
+    if not (settings.generation.queue_url or settings.outbox.queues or settings.generation.start_worker):
+        return []
+    from airunner.generation.start import check_queue_names
+    from airunner.server.companions import CompanionKind
+
+    check_queue_names(settings)
+    if not settings.generation.start_worker:
+        return []
+    build_generation_worker(settings)
+    return [CompanionKind(name="generation", build=lambda: build_generation_worker(settings))]
 
 
 def build_client(settings: Settings, *, retry: RetryPolicy | None = None) -> AsyncClient:

@@ -108,6 +108,7 @@ DEFAULTS: Mapping[str, object] = {
     "generation.dead_letter_url": None,
     "generation.session_days": 0,
     "generation.handlers": (),
+    "generation.start_worker": False,
     "generation.concurrency": 5,
     "generation.settings_refresh_millis": 30_000,
     "generation.idle_delay_millis": 0,

@@ -32,6 +32,7 @@ FOREIGN_VARIABLES = {
     "SQS_MAIN_QUEUE_URL": "generation.queue_url",
     "SQS_DLQ_QUEUE_URL": "generation.dead_letter_url",
     "SQS_IDLE_DELAY_MS": "generation.idle_delay_millis",
+    "START_GEN_WORKER": "generation.start_worker",
     "GEN_WORKER_CONCURRENCY": "generation.concurrency",
     "GEN_WORKER_SETTINGS_REFRESH_MS": "generation.settings_refresh_millis",
 }

@@ -247,6 +247,7 @@ class GenerationSettings(Section):
     dead_letter_url: ServerUrl | None = None
     session_days: WholeNumber = Field(default=0, ge=0, le=MAX_RETENTION_DAYS)
     handlers: CommaList[str] = ()
+    start_worker: bool = False
     concurrency: WholeNumber = Field(default=5, ge=1, le=10)
     settings_refresh_millis: WholeNumber = Field(default=30_000, ge=100, le=3_600_000)
     idle_delay_millis: WholeNumber = Field(default=0, ge=0, le=3_600_000)

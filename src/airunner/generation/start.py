@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 from airunner import telemetry
-from airunner.config import ConfigError
+from airunner.config import ConfigError, StoreType
 from airunner.domain.errors import AirunnerError, Unavailable, error_text
 from airunner.domain.retry import RetryPolicy, retry
 from airunner.generation.concurrency import MAX_CONCURRENCY, Concurrency
@@ -43,7 +43,7 @@ _SILENCE_MS: Final = 60_000
 class GenerationWorker:
     """A consumer of the generation queue, the setting of its concurrency, and the pass over lost work.
 
-    `run` is all of it, until `drain`.
+    `run` is all of it, until `stop`: it is a companion of a server as well.
     """
 
     def __init__(self, settings: Settings, handlers: Registry, clock: Clock) -> None:
@@ -55,7 +55,8 @@ class GenerationWorker:
         self._stack = AsyncExitStack()
         self._consumer: GenerationConsumer | None = None
         self._loops: list[Periodic] = []
-        self._stopping = asyncio.Event()
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def healthy(self) -> bool:
@@ -72,29 +73,38 @@ class GenerationWorker:
         return "ok" if silence < _SILENCE_MS or self._consumer.running else "waiting"
 
     async def run(self) -> None:
-        """Open everything, waiting for what is away, and work until `drain`."""
+        """Open everything, waiting for what is away, and work until `stop`. Call it once."""
+        self._task = asyncio.current_task()
         try:
             consumer = await retry(
                 RetryPolicy(first_seconds=0.5, max_seconds=10.0),
                 self._clock,
                 self._open,
-                retry_if=lambda error: isinstance(error, Unavailable) and not self._stopping.is_set(),
+                retry_if=lambda error: isinstance(error, Unavailable) and not self._stopping,
                 on_failure=_log_waiting,
             )
-            if not self._stopping.is_set():
+            if not self._stopping:
                 with captured():
                     await consumer.run()
         except Unavailable:
-            if not self._stopping.is_set():
+            if not self._stopping:
                 raise
         finally:
             await self._close()
 
-    async def drain(self) -> None:
-        """End what `run` does: nothing more is received, handlers may go on for a while."""
-        self._stopping.set()
+    def stop(self) -> None:
+        """End what `run` does: nothing more is received, handlers may go on for a while. May be repeated."""
+        self._stopping = True
         if self._consumer:
             self._consumer.stop()
+
+    def kill(self) -> None:
+        """End it at once, and settle nothing more."""
+        self._stopping = True
+        if self._consumer:
+            self._consumer.kill()
+        elif self._task:
+            self._task.cancel()
 
     async def _open(self) -> GenerationConsumer:
         """Open everything once; what was opened when something fails is closed with the rest."""
@@ -179,6 +189,18 @@ def check_settings(settings: Settings) -> None:
         problems.append("outbox.sink: with sink jobs, 'airunner worker' does the work")
     if problems:
         raise ConfigError(problems)
+
+
+def check_queue_names(settings: Settings) -> None:
+    """Refuse a job queue that is the message queue: jobs would be taken for work, and work for jobs."""
+    url = queue_addresses(settings).get(GENERATION_QUEUE)
+    if settings.outbox.sink != "sqs" or url is None or settings.store.type != StoreType.AWS:
+        return
+    queues = settings.store.sqs.queues
+    name = url.rpartition("/")[2]
+    own = {known or f"airunner-{settings.store.aws.env}-{queue}" for queue, known in queues.items()}
+    if GENERATION_QUEUE in queues or {url, name} & own:
+        raise ConfigError(["store.sqs.queues: the queue of generation holds messages, and can hold no jobs"])
 
 
 def prepare_handlers(handlers: Registry) -> Registry:

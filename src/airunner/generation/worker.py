@@ -105,6 +105,10 @@ class GenerationConsumer:
         """Receive no more, let handlers go on for a while, give the rest back."""
         self._consumer.stop()
 
+    def kill(self) -> None:
+        """End at once, and settle nothing more."""
+        self._consumer.kill()
+
     async def _process(self, delivery: Delivery[Received[WorkRequest]]) -> str:
         message, work = delivery.body.message, delivery.body.value
         attempt = WorkTry(

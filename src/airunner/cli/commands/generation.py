@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from airunner.cli.commands.outbox import DEFAULT_DATABASE, DatabaseOptions
 from airunner.cli.metrics import collected_metrics
-from airunner.cli.printing import announce, say
+from airunner.cli.printing import announce
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -69,15 +69,11 @@ async def _work(settings: Settings) -> None:
 
     worker = build_generation_worker(settings)
     running = asyncio.create_task(worker.run())
-    draining: list[asyncio.Task[None]] = []
-    on_shutdown_signals(lambda: draining.append(asyncio.create_task(worker.drain())), running.cancel)
+    on_shutdown_signals(worker.stop, worker.kill)
     async with _probes(settings, worker):
         announce("airunner generation worker serves the queue of generation")
-        try:
+        with suppress(asyncio.CancelledError):
             await running
-        except asyncio.CancelledError:
-            say("the worker was ended at once")
-    await asyncio.gather(*draining)
 
 
 @asynccontextmanager
