@@ -66,6 +66,7 @@ def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server
     )
     clock = SystemClock()
     services = build_services(settings, clock)
+    _add_app_settings(settings, services)
     services.add_loop(services.settings.periodic())
     services.add_loop(QueueMetrics(services.jobs, clock, services.store.dead_letters).periodic())
     exporter = build_exporter(settings) if exports_metrics else None
@@ -78,6 +79,19 @@ def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server
     telemetry.calls_waiting.follow(lambda: services.admission.waiting)
     telemetry.calls_body_bytes.follow(lambda: services.admission.body_bytes)
     return Server(services, options, exporter, companions=companions)
+
+
+def _add_app_settings(settings: Settings, services: Services) -> None:
+    """Let a server that knows the application's database change the settings that are kept there."""
+    if not settings.postgres.dsn_text:
+        return
+    from airunner.generation.app_settings import AppSettings
+    from airunner.outbox.start import open_database
+    from airunner.services.settings.registry import GENERATION_CONCURRENCY, Home
+
+    home = AppSettings(lambda: open_database(settings), settings.postgres.schema)
+    configured = {GENERATION_CONCURRENCY.name: settings.generation.concurrency}
+    services.settings.add_home(Home.POSTGRES, home, configured)
 
 
 def _companions(settings: Settings) -> list[CompanionKind]:

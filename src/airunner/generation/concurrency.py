@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from airunner import telemetry
+from airunner.domain.errors import InvalidArgument
 from airunner.postgres.identifiers import quote_identifier
+from airunner.services.settings.registry import GENERATION_CONCURRENCY
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -14,20 +15,17 @@ if TYPE_CHECKING:
 
 _log = get_logger("airunner.generation")
 
-CONCURRENCY_SETTING: Final = "gen_worker_concurrency"
-MIN_CONCURRENCY: Final = 1
-MAX_CONCURRENCY: Final = 10
-
 
 class Concurrency:
     """The number of the table `app_settings`, else the configured one; `run_once` reads it again.
 
-    A value that is no number from 1 to 10, written by hand, is logged once, and the last good one stays.
+    A value that is not allowed, written by hand, is logged once, and the last good one stays.
     """
 
     def __init__(self, database: Database, schema: str, configured: int) -> None:
         self._database = database
-        self._statement = f"SELECT value::text FROM {quote_identifier(schema)}.app_settings WHERE name = $1"  # noqa: S608  quoted
+        table = f"{quote_identifier(schema)}.app_settings"
+        self._statement = f"SELECT value #>> '{{}}' FROM {table} WHERE name = $1"  # noqa: S608  quoted
         self._configured = configured
         self._refused: str | None = None
         self.current = configured
@@ -35,11 +33,13 @@ class Concurrency:
 
     async def run_once(self) -> None:
         """Read it again."""
-        text = await self._database.fetch_value(self._statement, CONCURRENCY_SETTING)
-        wanted = self._configured if text is None else _read(text)
-        if wanted is None:
+        setting = GENERATION_CONCURRENCY
+        text = await self._database.fetch_value(self._statement, setting.name)
+        try:
+            wanted = self._configured if text is None else int(setting.parse(text))
+        except InvalidArgument as error:
             if text != self._refused:
-                _log.error("settings.refused", name=CONCURRENCY_SETTING, kept=self.current)
+                _log.error("setting.refused", name=setting.name, kept=self.current, error=error.text)
             self._refused = text
             return
         self._refused = None
@@ -47,12 +47,3 @@ class Concurrency:
             _log.info("worker.concurrency", before=self.current, now=wanted)
         self.current = wanted
         telemetry.generation_concurrency.show({(): wanted})
-
-
-def _read(text: str) -> int | None:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_number and MIN_CONCURRENCY <= value <= MAX_CONCURRENCY else None

@@ -10,7 +10,7 @@ from airunner import telemetry
 from airunner.config import ConfigError, StoreType
 from airunner.domain.errors import AirunnerError, Unavailable, error_text
 from airunner.domain.retry import RetryPolicy, retry
-from airunner.generation.concurrency import MAX_CONCURRENCY, Concurrency
+from airunner.generation.concurrency import Concurrency
 from airunner.generation.lost import lost_loops
 from airunner.generation.sessions import SessionTable
 from airunner.generation.work import WorkOptions
@@ -19,6 +19,7 @@ from airunner.handlers.capture import captured
 from airunner.outbox.schema import GENERATION_QUEUE, check_outbox
 from airunner.outbox.start import open_database, queue_addresses
 from airunner.services.periodic import Periodic
+from airunner.services.settings.registry import MAX_GENERATION_CONCURRENCY
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -97,6 +98,10 @@ class GenerationWorker:
         self._stopping = True
         if self._consumer:
             self._consumer.stop()
+
+    async def drain(self) -> None:
+        """Do the same; `run` returns when all is over."""
+        self.stop()
 
     def kill(self) -> None:
         """End it at once, and settle nothing more."""
@@ -219,7 +224,7 @@ def options_of(settings: Settings) -> GenerationOptions:
         work=WorkOptions(
             deadline_seconds=generation.handler_deadline_seconds,
             visibility_seconds=generation.visibility_seconds,
-            threads=MAX_CONCURRENCY,
+            threads=MAX_GENERATION_CONCURRENCY,
         ),
         visibility_seconds=generation.visibility_seconds,
         idle_seconds=generation.idle_delay_millis / 1000,
