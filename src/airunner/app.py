@@ -42,14 +42,16 @@ _DAY_MS = 24 * 3600 * 1000
 _EXPORT_SECONDS = 60.0
 
 
-def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server:
+def build_server(
+    settings: Settings, *, exports_metrics: bool = False, companions: Sequence[CompanionKind] = ()
+) -> Server:
     """Return the server that the settings describe; with `exports_metrics` it also sends to CloudWatch."""
     from airunner import telemetry
     from airunner.server.asgi import AppOptions
     from airunner.server.run import ServeOptions, Server
     from airunner.services.queue_metrics import QueueMetrics
 
-    companions = _companions(settings)
+    companions = [*companions, *_companions(settings)]
     options = ServeOptions(
         host=settings.listen.host,
         port=settings.listen.port,

@@ -28,6 +28,7 @@ from airunner.testing.conformance.stores.listing import (
 )
 from airunner.testing.conformance.stores.publishing import PublishConformance
 from airunner.testing.conformance.stores.retention import RetentionConformance
+from airunner.testing.conformance.stores.settings import SettingsConformance
 from airunner.testing.conformance.stores.settling import CompleteConformance, ReleaseConformance
 from airunner.testing.conformance.stores.streaming import LiveConformance, ReplayConformance
 from airunner.testing.conformance.stores.waiting import WaitingGetConformance, WaitingUpdateConformance
@@ -120,6 +121,11 @@ class TestPublishWithLostReplies(LosesReplies, PublishConformance):
 
 class TestCancelWithLostReplies(LosesReplies, CancelConformance):
     pass
+
+
+class TestSettingsWithLostReplies(LosesReplies, SettingsConformance):
+    # A hundred calls that are all alike.
+    test_the_last_hundred_are_kept = None  # type: ignore[assignment]  # not a test here
 
 
 @pytest.mark.slow

@@ -191,6 +191,11 @@ class TestRetention(suites.TestRetention):
 
 
 @pytest.mark.slow
+class TestSettings(suites.TestSettings):
+    pass
+
+
+@pytest.mark.slow
 class TestAbilities(suites.TestAbilities):
     pass
 

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from airunner.domain.event import Event, EventType
-from airunner.domain.job import JobParams, JobResult, JobState, Outcome
+from airunner.domain.job import JOB_STATES, JobParams, JobResult, JobState, Outcome
 from airunner.domain.requests import (
     Abilities,
     CompleteRequest,
@@ -302,7 +302,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(
         queue=st.sampled_from(["", "one", "two"]),
-        state=st.sampled_from([None, *JobState]),
+        state=st.sampled_from([None, *JOB_STATES]),
         page=st.integers(1, 3),
         page_size=st.sampled_from([2, 5]),
     )

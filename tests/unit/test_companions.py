@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 
 import pytest
 from pyqwest import Client as HttpClient
@@ -41,21 +41,14 @@ class Fake:
             raise
         self.told.append("ended")
 
-    def stop(self) -> None:
-        self.told.append("stop")
-        self._end()
-
-    def kill(self) -> None:
-        self.told.append("kill")
-        self._end()
+    async def drain(self) -> None:
+        self.told.append("drain")
+        if not self.deaf and not self.end.done():
+            self.end.set_result(None)
 
     @property
     def healthy(self) -> bool:
         return self.sound
-
-    def _end(self) -> None:
-        if not self.deaf and not self.end.done():
-            self.end.set_result(None)
 
 
 class Nursery:
@@ -92,7 +85,7 @@ async def test_it_is_stopped_and_waited_for() -> None:
     async with started(nursery.kind) as (companions, _):
         assert nursery.running(1)
         await companions.drain()
-        assert nursery.built[0].told == ["run", "stop", "ended"]
+        assert nursery.built[0].told == ["run", "drain", "ended"]
     assert companions.unwell == []
 
 
@@ -127,7 +120,7 @@ async def test_one_that_cannot_be_built_harms_no_other() -> None:
             clock.advance(1)
             await turns()
         assert companions.unwell == ["worse"]
-    assert nursery.built[0].told == ["run", "stop", "ended"]
+    assert nursery.built[0].told == ["run", "drain", "ended"]
 
 
 async def test_former_ends_are_forgotten_once_it_has_run_for_a_minute() -> None:
@@ -152,8 +145,25 @@ async def test_one_that_makes_no_progress_is_named() -> None:
         assert companions.unwell == ["relay"]
 
 
-async def test_who_does_not_end_is_killed_then_cancelled() -> None:
+async def test_who_does_not_end_is_cancelled() -> None:
     nursery = Nursery(lambda: Fake(deaf=True))
+    async with started(nursery.kind) as (companions, clock):
+        draining = asyncio.create_task(companions.drain())
+        await turns()
+        assert not draining.done()
+        clock.advance(90)
+        await until(draining.done)
+        assert nursery.built[0].told == ["run", "drain", "cancelled"]
+
+
+async def test_who_ignores_that_too_is_left_to_itself() -> None:
+    class Deaf(Fake):
+        async def run(self) -> None:
+            while not self.end.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait({self.end})
+
+    nursery = Nursery(lambda: Deaf(deaf=True))
     async with started(nursery.kind) as (companions, clock):
         draining = asyncio.create_task(companions.drain())
         for seconds in (90, 5):
@@ -161,12 +171,12 @@ async def test_who_does_not_end_is_killed_then_cancelled() -> None:
             assert not draining.done()
             clock.advance(seconds)
         await until(draining.done)
-        assert nursery.built[0].told == ["run", "stop", "kill", "cancelled"]
+        nursery.built[0].end.set_result(None)
 
 
 async def test_one_that_cannot_be_told_is_cancelled() -> None:
     class Rude(Fake):
-        def stop(self) -> None:
+        async def drain(self) -> None:
             raise RuntimeError("never")
 
     nursery = Nursery(Rude)
@@ -189,25 +199,24 @@ async def test_a_server_answers_until_its_companions_are_drained() -> None:
     answer = await HttpClient().get(f"{url}/healthz")
     assert (answer.status, answer.json()) == (503, {"status": "stuck", "loops": ["relay"]})
     server.stop()
-    await until(lambda: nursery.built[0].told == ["run", "stop"])
+    await until(lambda: nursery.built[0].told == ["run", "drain"])
     assert (await HttpClient().get(f"{url}/readyz")).status == 503
     assert (await HttpClient().get(f"{url}/healthz")).status == 200
     nursery.built[0].end.set_result(None)
     await running
 
 
-async def test_the_second_stop_of_a_server_kills_them() -> None:
+async def test_the_second_stop_of_a_server_waits_for_none_of_them() -> None:
     nursery = Nursery(lambda: Fake(deaf=True))
     clock = ManualClock()
     server = Server(make_services(MemoryStore(clock), clock), OPTIONS, companions=[nursery.kind])
     running = asyncio.create_task(server.run())
     await until(lambda: nursery.running(1))
     server.stop()
-    await until(lambda: nursery.built[0].told == ["run", "stop"])
-    nursery.built[0].deaf = False
+    await until(lambda: nursery.built[0].told == ["run", "drain"])
     server.stop()
     await running
-    assert nursery.built[0].told == ["run", "stop", "kill", "ended"]
+    assert nursery.built[0].told == ["run", "drain", "cancelled"]
 
 
 def test_the_capture_of_output_is_shared_and_ends_with_the_last() -> None:

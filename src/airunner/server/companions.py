@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from airunner.domain.background import BackgroundTasks
 from airunner.domain.clock import wait_until
 from airunner.domain.errors import AirunnerError, Unavailable, error_text
 from airunner.domain.retry import RetryPolicy, retry
@@ -30,20 +31,17 @@ PATIENCE_SECONDS: Final = 120.0
 DRAIN_SECONDS: Final = 90.0
 """How long companions may take to drain; each has a shorter limit of its own."""
 _KILL_SECONDS: Final = 5.0
-_CANCEL_SECONDS: Final = 2.0
+_SECOND_CANCEL_MS: Final = 100
 
 
 class Companion(Protocol):
     """A relay, or a consumer with what belongs to it. Each is run once."""
 
     async def run(self) -> None:
-        """Work until `stop`, then drain: take nothing new, finish or give back what is held."""
+        """Work until `drain`, and return when all is over. To cancel it twice is to end it at once."""
 
-    def stop(self) -> None:
-        """Begin to drain. Does not block; may be repeated."""
-
-    def kill(self) -> None:
-        """End at once, and settle nothing more. Does not block; may be repeated."""
+    async def drain(self) -> None:
+        """Take nothing new, finish or give back what is held. May return before `run` does."""
 
     @property
     def healthy(self) -> bool:
@@ -82,16 +80,13 @@ class Companions:
     async def drain(self) -> None:
         """Stop all at once and return when all have ended; harmless before `start`, and when repeated.
 
-        Who has not ended after DRAIN_SECONDS is killed, then cancelled, then left to itself.
+        Who has not ended after DRAIN_SECONDS is cancelled, and then left to itself.
         """
         for one in self._supervisors:
-            one.stop()
+            one.drain()
         if not await self._ended(DRAIN_SECONDS):
             self.kill()
-            if not await self._ended(_KILL_SECONDS):
-                for one in self._supervisors:
-                    one.cancel()
-                await self._ended(_CANCEL_SECONDS)
+            await self._ended(_KILL_SECONDS)
         for one in self._supervisors:
             if one.task and not one.task.done():
                 _write_log(logging.WARNING, "companion.abandoned", one.kind.name)
@@ -99,7 +94,9 @@ class Companions:
     def kill(self) -> None:
         """End all at once; `drain` returns soon after."""
         for one in self._supervisors:
-            one.kill()
+            one.cancel()
+            # A consumer drains at the first, and gives up at the second.
+            self._clock.call_at(self._clock.now() + _SECOND_CANCEL_MS, one.cancel)
 
     async def _ended(self, seconds: float) -> bool:
         tasks = [one.task for one in self._supervisors if one.task and not one.task.done()]
@@ -118,6 +115,7 @@ class _Supervisor:
         self._clock = clock
         self._policy = policy
         self._companion: Companion | None = None
+        self._draining = BackgroundTasks(self._drain_failed)
         self._stopped = False
         self._began_at = 0
         self._failing_since: int | None = None
@@ -138,30 +136,26 @@ class _Supervisor:
         """Begin, in a task of its own."""
         self.task = asyncio.create_task(self._run(), name=self.kind.name)
 
-    def stop(self) -> None:
+    def drain(self) -> None:
         """Let the companion drain, and begin no other."""
-        self._end(lambda companion: companion.stop())
-
-    def kill(self) -> None:
-        """End the companion at once, and begin no other."""
-        self._end(lambda companion: companion.kill())
-
-    def cancel(self) -> None:
-        """Cancel whatever goes on."""
-        if self.task:
-            self.task.cancel()
-
-    def _end(self, tell: Callable[[Companion], None]) -> None:
+        if self._stopped:
+            return
         self._stopped = True
         if self._companion is None:
             # It has not begun, or waits to begin anew, and need not.
             self.cancel()
-            return
-        try:
-            tell(self._companion)
-        except Exception as error:  # noqa: BLE001  whatever it is, others have to end as well
-            self._log_failure(error, 1)
-            self.cancel()
+        else:
+            self._draining.begin(self.kind.name, self._companion.drain())
+
+    def cancel(self) -> None:
+        """Cancel whatever goes on, and begin nothing more."""
+        self._stopped = True
+        if self.task:
+            self.task.cancel()
+
+    def _drain_failed(self, _: str, error: BaseException) -> None:
+        self._log_failure(error, 1)
+        self.cancel()
 
     async def _run(self) -> None:
         # A new series of tries after each companion that ran for long: its pauses begin small again.
@@ -204,7 +198,7 @@ class _Supervisor:
             raise Unavailable("it ended by itself")
         _write_log(logging.INFO, "companion.end", self.kind.name)
 
-    def _log_failure(self, error: Exception, failures: int) -> None:
+    def _log_failure(self, error: BaseException, failures: int) -> None:
         surprise = None if isinstance(error, AirunnerError) else error
         _write_log(
             logging.WARNING,

@@ -154,9 +154,9 @@ class DequeueConformance:
         assert len(await call) == 3
 
     async def test_a_waiting_call_is_woken_when_a_job_falls_due(self, api: Api) -> None:
-        job_id = await api.enqueue(make_request(delay_seconds=10))
+        job_id = await api.enqueue(make_request(delay_seconds=2))
         call = await api.started(api.dequeue(wait_seconds=20))
-        await api.advance(9)
+        await api.advance(1)
         assert not call.done()
         await api.advance(1)
         assert ids(await call) == [job_id]
@@ -164,8 +164,8 @@ class DequeueConformance:
     async def test_a_waiting_call_is_woken_by_a_later_job_that_falls_due_earlier(self, api: Api) -> None:
         await api.enqueue(make_request(delay_seconds=15))
         call = await api.started(api.dequeue(wait_seconds=20))
-        job_id = await api.enqueue(make_request(delay_seconds=5))
-        await api.advance(5)
+        job_id = await api.enqueue(make_request(delay_seconds=2))
+        await api.advance(2)
         assert ids(await call) == [job_id]
 
     async def test_a_waiting_call_is_woken_when_a_visibility_lapses(self, api: Api) -> None:
@@ -245,7 +245,7 @@ class DequeueConformance:
         assert ids(await call) == [job_id]
 
     async def test_a_job_that_falls_due_in_a_paused_queue_waits_for_the_resume(self, api: Api) -> None:
-        job_id = await api.enqueue(make_request(delay_seconds=5))
+        job_id = await api.enqueue(make_request(delay_seconds=2))
         await api.jobs.set_paused("builds", paused=True)
         call = await api.started(api.dequeue(wait_seconds=20))
         await api.advance(10)
