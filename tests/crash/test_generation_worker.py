@@ -74,9 +74,9 @@ async def site(
     async with Aws(replace(options_of(aws.url), clients=OF_A_QUEUE)) as account:
         _, url = await make_queues(account, aws_env, 5)
 
-        def start(**environment: str) -> RunningProcess:
+        def start(*command: str, **environment: str) -> RunningProcess:
             process = RunningProcess(
-                *("generation", "worker", "--handlers", str(tmp_path / "handlers.py")),
+                *(command or ("generation", "worker", "--handlers", str(tmp_path / "handlers.py"))),
                 log=tmp_path / f"worker-{len(started)}.log",
                 environment={
                     "DATABASE_URL": dsn,
@@ -140,3 +140,18 @@ async def test_a_queue_without_a_redrive_policy_is_refused(
     worker = site.start(SQS_MAIN_QUEUE_URL=url)
     assert await worker.ended() == 2
     assert "has no redrive policy" in worker.printed()
+
+
+async def test_a_server_has_a_worker_beside_it_and_drains_it_first(site: Site) -> None:
+    session_id = await enqueue(site.database, "paint", {"waits": True})
+    await send_all(site.database, site.queue)
+    server = site.start(
+        *("server", "--no-auth", "--listen", "127.0.0.1:0", "--data-dir", str(site.folder / "data")),
+        START_GEN_WORKER="true",
+        AIRUNNER_GENERATION__HANDLERS=str(site.folder / "handlers.py"),
+    )
+    await until(lambda: site.calls == [session_id], limit_seconds=60)
+    server.send(signal.SIGTERM)
+    (site.folder / "go").touch()
+    assert await server.ended() == 0
+    await until_sessions(site.database, done=1)
