@@ -6,11 +6,14 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 from pyqwest import Client as HttpClient
 
+from airunner.config import load_settings
 from airunner.handlers.capture import captured
+from airunner.outbox.start import OutboxRelay
 from airunner.server.asgi import AppOptions
 from airunner.server.companions import CompanionKind, Companions
 from airunner.server.run import ServeOptions, Server
@@ -217,6 +220,13 @@ async def test_the_second_stop_of_a_server_waits_for_none_of_them() -> None:
     server.stop()
     await running
     assert nursery.built[0].told == ["run", "drain", "cancelled"]
+
+
+def test_a_relay_is_one(tmp_path: Path) -> None:
+    flags = {"postgres.dsn": "postgresql://db/shop"}
+    settings = load_settings(flags=flags, environ={}, cwd=tmp_path).settings
+    kind = CompanionKind(name="relay", build=lambda: OutboxRelay(settings, ManualClock()))
+    assert kind.build().healthy
 
 
 def test_the_capture_of_output_is_shared_and_ends_with_the_last() -> None:
