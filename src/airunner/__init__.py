@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         UpdateRequest,
     )
     from airunner.handlers import Context, HandlerError, handler
+    from airunner.handlers.images import Image, Images
     from airunner.outbox.enqueueing import enqueue_generation, enqueue_generation_sync
     from airunner.outbox.start import start_outbox_relay
     from airunner.reading.event_buffer import EventBuffer
@@ -81,6 +82,8 @@ __all__ = [
     "FailedPrecondition",
     "Gap",
     "HandlerError",
+    "Image",
+    "Images",
     "InternalError",
     "InvalidArgument",
     "Job",
@@ -162,6 +165,7 @@ _HOMES: Final = {
         "UpdateRequest",
     ),
     "airunner.handlers": ("Context", "HandlerError", "handler"),
+    "airunner.handlers.images": ("Image", "Images"),
     "airunner.outbox.enqueueing": ("enqueue_generation", "enqueue_generation_sync"),
     "airunner.outbox.start": ("start_outbox_relay",),
     "airunner.reading.event_buffer": ("EventBuffer",),

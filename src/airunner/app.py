@@ -17,7 +17,7 @@ from airunner.domain.clock import SystemClock
 from airunner.domain.token import MIN_KEY_BYTES, TokenSigner
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from airunner.aws.cloudwatch import CloudWatchExporter
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from airunner.config import Settings
     from airunner.domain.clock import Clock
     from airunner.domain.retry import RetryPolicy
+    from airunner.generation.start import GenerationWorker
     from airunner.handlers.registry import Registry
+    from airunner.outbox.start import OutboxRelay
     from airunner.server.companions import CompanionKind
     from airunner.server.run import Server
     from airunner.services.admission import AdmissionLimits
@@ -49,6 +51,7 @@ def build_server(
     from airunner.server.run import ServeOptions, Server
     from airunner.services.queue_metrics import QueueMetrics
 
+    companions = [*companions, *_companions(settings)]
     options = ServeOptions(
         host=settings.listen.host,
         port=settings.listen.port,
@@ -65,6 +68,7 @@ def build_server(
     )
     clock = SystemClock()
     services = build_services(settings, clock)
+    _add_app_settings(settings, services)
     services.add_loop(services.settings.periodic())
     services.add_loop(QueueMetrics(services.jobs, clock, services.store.dead_letters).periodic())
     exporter = build_exporter(settings) if exports_metrics else None
@@ -76,7 +80,34 @@ def build_server(
     telemetry.dequeues_waiting.follow(lambda: services.dispatcher.waiting)
     telemetry.calls_waiting.follow(lambda: services.admission.waiting)
     telemetry.calls_body_bytes.follow(lambda: services.admission.body_bytes)
-    return Server(services, options, exporter, companions)
+    return Server(services, options, exporter, companions=companions)
+
+
+def _add_app_settings(settings: Settings, services: Services) -> None:
+    """Let a server that knows the application's database change the settings that are kept there."""
+    if not settings.postgres.dsn_text:
+        return
+    from airunner.generation.app_settings import AppSettings
+    from airunner.outbox.start import open_database
+    from airunner.services.settings.registry import GENERATION_CONCURRENCY, Home
+
+    home = AppSettings(lambda: open_database(settings), settings.postgres.schema)
+    configured = {GENERATION_CONCURRENCY.name: settings.generation.concurrency}
+    services.settings.add_home(Home.POSTGRES, home, configured)
+
+
+def _companions(settings: Settings) -> list[CompanionKind]:
+    """Return what works in the process of a server; what cannot work is an error at once."""
+    if not (settings.generation.queue_url or settings.outbox.queues or settings.generation.start_worker):
+        return []
+    from airunner.generation.start import check_queue_names
+    from airunner.server.companions import CompanionKind
+
+    check_queue_names(settings)
+    if not settings.generation.start_worker:
+        return []
+    build_generation_worker(settings)
+    return [CompanionKind(name="generation", build=lambda: build_generation_worker(settings))]
 
 
 def build_client(settings: Settings, *, retry: RetryPolicy | None = None) -> AsyncClient:
@@ -94,8 +125,17 @@ def build_client(settings: Settings, *, retry: RetryPolicy | None = None) -> Asy
     )
 
 
-def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False) -> Worker:
-    """Return a worker over a client; its jobs inherit this process's environment but for our own part."""
+def build_worker(
+    settings: Settings,
+    client: AsyncClient,
+    *,
+    once: bool = False,
+    wrap: Callable[[Registry], Registry] = lambda handlers: handlers,
+) -> Worker:
+    """Return a worker over a client; its jobs inherit this process's environment but for our own part.
+
+    `wrap` is what `generation.job_verdicts` gives for jobs that end with a verdict.
+    """
     from airunner.config import ConfigError, environment_for_jobs
     from airunner.worker.process.checkout import CheckoutRules
     from airunner.worker.publishing.spool_folder import SpoolFolder
@@ -126,13 +166,44 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
         visibility_timeout_seconds=worker.visibility_timeout_seconds,
         refused_token_seconds=worker.refused_token_seconds,
         drain_seconds=worker.drain_seconds,
-        handlers=_load_handlers(worker.handlers) if worker.handlers else None,
+        handlers=_load_handlers(worker.handlers, "worker.handlers", wrap) if worker.handlers else None,
         handler_processes=worker.handler_processes,
         handler_sources=worker.handlers,
         environment=environment,
         stacks=StandardErrorStacks(),
     )
     return Worker(client, client, SystemClock(), options)
+
+
+def build_generation_worker(settings: Settings) -> GenerationWorker:
+    """Return a generation worker with the handlers of the settings."""
+    from airunner.config import ConfigError
+    from airunner.generation.start import GenerationWorker, check_settings, prepare_handlers
+
+    check_settings(settings)
+    if not settings.generation.handlers:
+        raise ConfigError(["generation.handlers: a generation worker needs handlers"])
+    handlers = _load_handlers(settings.generation.handlers, "generation.handlers", prepare_handlers)
+    return GenerationWorker(settings, handlers, SystemClock())
+
+
+def build_outbox_relay(settings: Settings) -> OutboxRelay:
+    """Return a relay; with handlers it also ends generation work that was lost."""
+    from airunner.generation.lost import lost_loops
+    from airunner.generation.start import prepare_handlers
+    from airunner.outbox.start import OutboxRelay
+
+    clock = SystemClock()
+    sources = settings.generation.handlers
+    if not sources:
+        return OutboxRelay(settings, clock)
+    handlers = _load_handlers(sources, "generation.handlers", prepare_handlers)
+    schema = settings.postgres.schema
+    return OutboxRelay(
+        settings,
+        clock,
+        more_loops=lambda database, jobs: lost_loops(database, schema, handlers, clock, jobs=jobs),
+    )
 
 
 def _own_secrets(settings: Settings) -> frozenset[bytes]:
@@ -142,15 +213,17 @@ def _own_secrets(settings: Settings) -> frozenset[bytes]:
     return frozenset({key} if len(key) >= MIN_SECRET_BYTES else ())
 
 
-def _load_handlers(sources: Sequence[str]) -> Registry:
+def _load_handlers(
+    sources: Sequence[str], setting: str, prepare: Callable[[Registry], Registry] = lambda found: found
+) -> Registry:
     from airunner.config import ConfigError
     from airunner.handlers.arguments import HandlerError
     from airunner.handlers.loading import load_handlers
 
     try:
-        return load_handlers(sources)
+        return prepare(load_handlers(sources))
     except HandlerError as error:
-        raise ConfigError([f"worker.handlers: {error}"]) from error
+        raise ConfigError([f"{setting}: {error}"]) from error
 
 
 def build_services(settings: Settings, clock: Clock) -> Services:

@@ -30,6 +30,11 @@ FOREIGN_VARIABLES = {
     "AWS_ENDPOINT_URL": "store.aws.endpoint_url",
     "AWS_ACCOUNT_ID": "store.aws.account_id",
     "SQS_MAIN_QUEUE_URL": "generation.queue_url",
+    "SQS_DLQ_QUEUE_URL": "generation.dead_letter_url",
+    "SQS_IDLE_DELAY_MS": "generation.idle_delay_millis",
+    "START_GEN_WORKER": "generation.start_worker",
+    "GEN_WORKER_CONCURRENCY": "generation.concurrency",
+    "GEN_WORKER_SETTINGS_REFRESH_MS": "generation.settings_refresh_millis",
 }
 # What the SDK reads by itself in the environment, and never in a file of the folder.
 CREDENTIAL_VARIABLES = {

@@ -54,7 +54,12 @@ def server(
         "log_level": log_level,
         "log_format": log_format,
     }
-    _serve(load(config_file, flags, with_database=None).settings)
+    loaded = load(config_file, flags, with_database=None)
+    if loaded.settings.generation.start_worker:
+        from airunner.config import check_handler_origins
+
+        check_handler_origins(loaded)
+    _serve(loaded.settings)
 
 
 def check_certificate(tls: TlsSettings) -> None:

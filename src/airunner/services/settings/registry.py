@@ -71,6 +71,12 @@ def _parse_switch(name: str, text: str) -> bool:
 
 BATCHING: Final = "execution.batching."
 
+MAX_GENERATION_CONCURRENCY: Final = 10
+GENERATION_CONCURRENCY: Final = whole_number(
+    "gen_worker_concurrency", Home.POSTGRES, 1, MAX_GENERATION_CONCURRENCY
+)
+"""How many handlers a generation worker runs at once."""
+
 SETTINGS: Final = {
     setting.name: setting
     for setting in (
@@ -79,6 +85,7 @@ SETTINGS: Final = {
             for field, (low, high) in BATCHING_RANGES.items()
         ),
         switch(f"{BATCHING}adaptive", Home.STORE),
+        GENERATION_CONCURRENCY,
     )
 }
 """All of them, by name."""

@@ -1,0 +1,66 @@
+"""The concurrency of generation workers as a run-time setting, kept in the application's database."""
+
+from __future__ import annotations
+
+from structlog.testing import capture_logs
+
+from airunner.generation.app_settings import AppSettings
+from airunner.generation.concurrency import Concurrency
+from airunner.postgres.pool import Database, PostgresOptions
+from airunner.stores.settings import MAX_CHANGES
+from tests.support.postgres import rows_of
+
+NAME = "gen_worker_concurrency"
+
+
+async def test_the_setting_overrides_the_configuration_both_ways(database: Database, dsn: str) -> None:
+    home = AppSettings(lambda: Database(PostgresOptions(dsn=dsn)), "airunner")
+    concurrency = Concurrency(database, "airunner", 5)
+    await concurrency.run_once()
+    assert (concurrency.current, await home.read_settings([NAME])) == (5, {})
+    for value in (8, 2):
+        await home.change_setting(NAME, str(value), by="ops", now=1_000 * value)
+        await concurrency.run_once()
+        assert concurrency.current == value
+    unset = await home.change_setting(NAME, None, by="ops", now=9_000)
+    assert await home.change_setting(NAME, None, by="ops", now=10_000) == unset
+    await concurrency.run_once()
+    assert concurrency.current == 5
+    (stored,) = (await home.read_settings([NAME])).values()
+    assert [(change.old_value, change.value) for change in stored.changes] == [
+        ("2", None),
+        ("8", "2"),
+        (None, "8"),
+    ]
+    assert (stored.changes[0].changed_by, stored.changes[0].changed_at) == ("ops", 9_000)
+
+
+async def test_what_is_written_by_hand_and_makes_no_sense_changes_nothing(database: Database) -> None:
+    concurrency = Concurrency(database, "airunner", 5)
+    with capture_logs() as logs:
+        for value in ("7", "11", "0", '"many"', "[]", "null", "true", "2.5"):
+            await database.execute(
+                "INSERT INTO airunner.app_settings VALUES ($1, $2::text::jsonb, 'me', now()) "
+                "ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value",
+                NAME,
+                value,
+            )
+            await concurrency.run_once()
+            await concurrency.run_once()
+            assert concurrency.current == (5 if value == "null" else 7), value
+            if value == "null":
+                concurrency.current = 7
+    assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["setting.refused"] * 6
+
+
+async def test_the_last_hundred_changes_are_kept(database: Database, dsn: str) -> None:
+    async with Database(PostgresOptions(dsn=dsn)) as opened:
+        await opened.execute(
+            "INSERT INTO airunner.app_settings_history (name, new_value, by, at) "
+            "SELECT $1, to_jsonb('1'::text), 'ops', now() FROM generate_series(1, 150)",
+            NAME,
+        )
+    home = AppSettings(lambda: Database(PostgresOptions(dsn=dsn)), "airunner")
+    stored = await home.change_setting(NAME, "3", by="ops", now=1_000)
+    assert len(stored.changes) == MAX_CHANGES
+    assert len(await rows_of(database, "number", "app_settings_history")) == MAX_CHANGES
