@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from airunner.config import Settings
     from airunner.domain.clock import Clock
     from airunner.domain.retry import RetryPolicy
+    from airunner.generation.sessions.service import GenerationService
     from airunner.handlers.registry import Registry
     from airunner.server.run import Server
     from airunner.services.admission import AdmissionLimits
@@ -63,6 +64,7 @@ def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server
     clock = SystemClock()
     services = build_services(settings, clock)
     services.add_loop(QueueMetrics(services.jobs, clock, services.store.dead_letters).periodic())
+    generations = build_generations(settings, services)
     exporter = build_exporter(settings) if exports_metrics else None
     if exporter:
         services.add_loop(build_export_loop(exporter, clock))
@@ -72,7 +74,20 @@ def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server
     telemetry.dequeues_waiting.follow(lambda: services.dispatcher.waiting)
     telemetry.calls_waiting.follow(lambda: services.admission.waiting)
     telemetry.calls_body_bytes.follow(lambda: services.admission.body_bytes)
-    return Server(services, options, exporter)
+    return Server(services, options, exporter, generations)
+
+
+def build_generations(settings: Settings, services: Services) -> GenerationService | None:
+    """Return the service of generations beside others, if it is among those that the settings name."""
+    from airunner.config import ConfigError, ServiceName
+
+    if ServiceName.GENERATIONS not in settings.services:
+        return None
+    if not settings.postgres.dsn_text:
+        raise ConfigError(["services: generations needs postgres.dsn, set there or as DATABASE_URL"])
+    from airunner.generation.sessions.start import make_generations
+
+    return make_generations(settings, services)
 
 
 def build_client(settings: Settings, *, retry: RetryPolicy | None = None) -> AsyncClient:

@@ -58,6 +58,7 @@ class ServiceName(StrEnum):
 
     JOBS = "jobs"
     EVENTS = "events"
+    GENERATIONS = "generations"
 
 
 class LogLevel(StrEnum):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
+    from airunner.generation.sessions.service import GenerationService
     from airunner.services.composition import Services
 
 _log = get_logger("airunner.server")
@@ -63,11 +64,13 @@ class Server:
         services: Services,
         options: ServeOptions,
         exporter: AbstractAsyncContextManager[object] | None = None,
+        generations: GenerationService | None = None,
     ) -> None:
         self._services = services
         self._options = options
         # Open around the services, since one of their loops may send with it.
         self._exporter = exporter or nullcontext()
+        self._generations = generations
         self._guard = ConnectionGuard(options.connections, services.clock)
         services.add_loop(self._guard.periodic())
         self._uvicorn: HttpServer | None = None
@@ -80,7 +83,7 @@ class Server:
         """
         check_plaintext(self._options)
         listener = bind(self._options.host, self._options.port)
-        async with self._exporter, self._services:
+        async with self._exporter, self._generations or nullcontext(), self._services:
             await self._check_access()
             self._warn_of_small_messages()
             server = self._uvicorn = HttpServer(self._config())
@@ -126,7 +129,7 @@ class Server:
 
     def _config(self) -> uvicorn.Config:
         return http_config(
-            build_app(self._services, self._options.app),
+            build_app(self._services, self._options.app, self._generations),
             http=self._guard.protocol,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=max(1, int(self._options.shutdown_grace_seconds)),

@@ -26,7 +26,7 @@ from airunner.services.worker_registry import WorkerRegistry
 from airunner.stores.records import Retention
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airunner.domain.clock import Clock
     from airunner.domain.token import TokenSigner
@@ -124,6 +124,7 @@ class Services:
         if store.parts:
             self._loops += PartsWatch(store.parts, clock).loops()
         self._stopping = False
+        self._on_stop: list[Callable[[], None]] = []
 
     async def __aenter__(self) -> Self:
         """Open the store, look which queues it has, then start the background loops."""
@@ -157,6 +158,10 @@ class Services:
         """Let a loop run as long as the services do. Before they are opened."""
         self._loops.append(loop)
 
+    def on_stop(self, callback: Callable[[], None]) -> None:
+        """Have something else told when streams are to end; all bells ring after that."""
+        self._on_stop.append(callback)
+
     async def check(self) -> None:
         """Raise if the services cannot serve."""
         if self._stopping:
@@ -168,6 +173,8 @@ class Services:
         self._stopping = True
         self.jobs.stop()
         self.events.stop()
+        for callback in self._on_stop:
+            callback()
         self.notifier.ring_all()
         await self.dispatcher.stop()
 

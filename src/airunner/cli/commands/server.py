@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from airunner.cli.event_loop import run_on_uvloop
 from airunner.cli.metrics import collected_metrics
-from airunner.cli.options import ConfigFile, DataDir, load
+from airunner.cli.options import ConfigFile, DataDir, load_for_server
 from airunner.cli.printing import announce
 from airunner.cli.signals import on_shutdown_signals
 
@@ -27,7 +27,9 @@ def server(
     store: Annotated[str | None, Parameter(help="memory, sqlite or aws. Default: sqlite")] = None,
     data_dir: DataDir = None,
     config_file: ConfigFile = None,
-    services: Annotated[str | None, Parameter(help="jobs, events or both. Default: jobs,events")] = None,
+    services: Annotated[
+        str | None, Parameter(help="Some of jobs, events, generations. Default: jobs,events")
+    ] = None,
     no_auth: Annotated[bool | None, Parameter(help="Serve without API keys; on loopback only.")] = None,
     tls_cert: Annotated[str | None, Parameter(help="PEM certificate chain.")] = None,
     tls_key: Annotated[str | None, Parameter(help="PEM private key of the certificate.")] = None,
@@ -54,7 +56,7 @@ def server(
         "log_level": log_level,
         "log_format": log_format,
     }
-    _serve(load(config_file, flags).settings)
+    _serve(load_for_server(config_file, flags).settings)
 
 
 def check_certificate(tls: TlsSettings) -> None:
