@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airunner.config import Settings
     from airunner.domain.clock import Clock
     from airunner.domain.retry import RetryPolicy
-    from airunner.generation.sessions.service import GenerationService
+    from airunner.generation.session_api.service import GenerationService
     from airunner.handlers.registry import Registry
     from airunner.server.run import Server
     from airunner.services.admission import AdmissionLimits
@@ -85,7 +85,7 @@ def build_generations(settings: Settings, services: Services) -> GenerationServi
         return None
     if not settings.postgres.dsn_text:
         raise ConfigError(["services: generations needs postgres.dsn, set there or as DATABASE_URL"])
-    from airunner.generation.sessions.start import make_generations
+    from airunner.generation.session_api.start import make_generations
 
     return make_generations(settings, services)
 

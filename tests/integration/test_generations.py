@@ -16,7 +16,7 @@ from airunner.app import build_server
 from airunner.config import ConfigError, load_settings
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import FailedPrecondition
-from airunner.generation.sessions.service import GenerationService
+from airunner.generation.session_api.service import GenerationService
 from airunner.postgres.pool import Database
 from airunner.rpc.auth import Scope, mint_key
 from airunner.server.asgi import AppOptions

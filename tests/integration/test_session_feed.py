@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from airunner.domain.errors import Unavailable
-from airunner.generation.sessions.feed import LOOK_SECONDS
-from airunner.generation.sessions.records import SessionNews, StartRequest
-from airunner.generation.sessions.service import STILL_HERE_SECONDS, GenerationService
+from airunner.generation.session_api.feed import LOOK_SECONDS
+from airunner.generation.session_api.records import SessionNews, StartRequest
+from airunner.generation.session_api.service import STILL_HERE_SECONDS, GenerationService
 from airunner.local.postgres import LocalPostgres
 from airunner.postgres.pool import Database
 from airunner.stores.memory import MemoryStore

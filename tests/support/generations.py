@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from airunner.config import load_settings
-from airunner.generation.sessions.service import GenerationService
-from airunner.generation.sessions.start import make_generations
+from airunner.generation.session_api.service import GenerationService
+from airunner.generation.session_api.start import make_generations
 from airunner.postgres.pool import Database
 from airunner.services.composition import Services
 

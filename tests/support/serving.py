@@ -13,7 +13,7 @@ import uvicorn
 
 from airunner.client.loop_thread import LoopThread
 from airunner.domain.clock import SystemClock
-from airunner.generation.sessions.service import GenerationService
+from airunner.generation.session_api.service import GenerationService
 from airunner.server.asgi import AppOptions, build_app
 from airunner.server.connections import ConnectionGuard
 from airunner.services.composition import Services

@@ -20,7 +20,7 @@ from airunner.server.sse import event_stream_route
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
-    from airunner.generation.sessions.service import GenerationService
+    from airunner.generation.session_api.service import GenerationService
     from airunner.services.composition import Services
 
     Scope = dict[str, Any]

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from airunner.domain.errors import AirunnerError, InvalidArgument, MessageTooLarge
-from airunner.generation.sessions.forms import news_to_json, page_to_json, read_start, whole_to_json
+from airunner.generation.session_api.forms import news_to_json, page_to_json, read_start, whole_to_json
 from airunner.server.event_stream import (
     END,
     EventStreams,
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from airunner.generation.sessions.records import SessionNews
-    from airunner.generation.sessions.service import GenerationService
+    from airunner.generation.session_api.records import SessionNews
+    from airunner.generation.session_api.service import GenerationService
     from airunner.rpc.entrance import Entrance
     from airunner.services.admission import Admission
 

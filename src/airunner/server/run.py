@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from airunner.generation.sessions.service import GenerationService
+    from airunner.generation.session_api.service import GenerationService
     from airunner.services.composition import Services
 
 _log = get_logger("airunner.server")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from airunner.generation.sessions.table import OVERLAP_SECONDS
+from airunner.generation.session_api.queries import OVERLAP_SECONDS
 from airunner.services.notifier import Bell
 from airunner.services.periodic import READING_SECONDS, Periodic
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from airunner.domain.clock import Clock
-    from airunner.generation.sessions.records import Session, SessionState
-    from airunner.generation.sessions.table import SessionTable, Sighting
+    from airunner.generation.session_api.queries import SessionQueries, Sighting
+    from airunner.generation.session_api.records import SessionState, SessionView
     from airunner.services.notifier import Notifier
 
 SESSION_CHANNEL: Final = "session_completed"
@@ -42,10 +42,15 @@ class SessionFeed:
     """
 
     def __init__(
-        self, table: SessionTable, notifier: Notifier, clock: Clock, *, prepare: Callable[[], Awaitable[None]]
+        self,
+        queries: SessionQueries,
+        notifier: Notifier,
+        clock: Clock,
+        *,
+        prepare: Callable[[], Awaitable[None]],
     ) -> None:
         """`prepare` is called before each look, and raises while there is no database to look into."""
-        self._table = table
+        self._queries = queries
         self._notifier = notifier
         self._clock = clock
         self._prepare = prepare
@@ -78,7 +83,7 @@ class SessionFeed:
                 if bell.listeners == 1:
                     del self._known[name]
 
-    def saw(self, name: str, sessions: Iterable[Session]) -> None:
+    def saw(self, name: str, sessions: Iterable[SessionView]) -> None:
         """Take note of what a listener of a bell has read; if others know something else, all look again."""
         news = [self._note(name, s.session_id, s.state, s.changed_at, is_first_news=False) for s in sessions]
         if any(news):
@@ -109,7 +114,7 @@ class SessionFeed:
         names = list(self._known)
         ids = {name.removeprefix(_OF_ONE) for name in names if name.startswith(_OF_ONE)}
         principals = [name.removeprefix(_OF_PRINCIPALS) for name in names if name.startswith(_OF_PRINCIPALS)]
-        found, self._looked_at = await self._table.look(ids, principals, self._looked_at)
+        found, self._looked_at = await self._queries.look(ids, principals, self._looked_at)
         rung = {name for sighting in found for name in self._news(sighting)}
         # What is gone has no end to wait for: its readers find that out.
         rung |= {session_bell(gone) for gone in ids - {sighting.session_id for sighting in found}}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from airunner.generation.sessions.records import Session, SessionState, WholeSession
+from airunner.generation.session_api.records import SessionState, SessionView, WholeSession
 from airunner.postgres.identifiers import quote_identifier
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ LAST_INSTANT: Final = 253_402_300_799_999_999
 class Changes:
     """Sessions that changed, those first that changed first, and when that was asked."""
 
-    sessions: Sequence[Session]
+    sessions: Sequence[SessionView]
     at: int
 
 
@@ -83,7 +83,7 @@ class Sighting:
     changed_at: int
 
 
-class SessionTable:
+class SessionQueries:
     """The sessions of one schema."""
 
     def __init__(self, database: Database, schema: str) -> None:
@@ -104,7 +104,7 @@ class SessionTable:
             session=_session(row), request=row["request"], result=row["result"], images=row["images"]
         )
 
-    async def page(self, principal: str, before: tuple[int, str], limit: int) -> list[Session]:
+    async def page(self, principal: str, before: tuple[int, str], limit: int) -> list[SessionView]:
         """Return sessions of a principal that are older than an instant and an id, the newest first."""
         at, session_id = before
         rows = await self._database.fetch(self._text(_PAGE), principal, _moment(at), session_id, limit)
@@ -150,8 +150,8 @@ class SessionTable:
         return statement.replace("{schema}", self._schema)
 
 
-def _session(row: Any) -> Session:
-    return Session(
+def _session(row: Any) -> SessionView:
+    return SessionView(
         session_id=row["id"],
         principal=row["principal"],
         user_id=row["user_id"],

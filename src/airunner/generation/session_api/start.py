@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from airunner.generation.sessions.feed import SESSION_CHANNEL
-from airunner.generation.sessions.service import GenerationService
+from airunner.generation.session_api.feed import SESSION_CHANNEL
+from airunner.generation.session_api.service import GenerationService
 from airunner.outbox.start import listen_options, postgres_options
 
 if TYPE_CHECKING:

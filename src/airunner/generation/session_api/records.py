@@ -25,7 +25,7 @@ class SessionState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class SessionView:
     """One row of `generation_sessions`. Instants are of the database's clock, in Unix microseconds."""
 
     session_id: str
@@ -51,7 +51,7 @@ class Session:
 class WholeSession:
     """A session with what was asked and what came of it, as texts of JSON."""
 
-    session: Session
+    session: SessionView
     request: str
     result: str | None
     images: str
@@ -62,7 +62,7 @@ class WholeSession:
 class SessionPage:
     """Some sessions, and the token of the next page; empty after the last."""
 
-    sessions: Sequence[Session]
+    sessions: Sequence[SessionView]
     next_page_token: str = ""
 
 
@@ -81,7 +81,7 @@ class StartRequest:
 class SessionNews:
     """A state that a session came into, and where a reader that has seen it goes on."""
 
-    session: Session
+    session: SessionView
     state: SessionState
     cursor: str
     whole: WholeSession | None = None
@@ -94,7 +94,7 @@ class SessionNews:
         return found or self.session.changed_at
 
 
-def states_after(session: Session, known: SessionState) -> list[SessionState]:
+def states_after(session: SessionView, known: SessionState) -> list[SessionState]:
     """Return what a reader who knows one state must hear of, in order: each state is told once.
 
     A session that was not started in between has only its end to tell.

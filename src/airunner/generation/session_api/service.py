@@ -20,10 +20,10 @@ from airunner.domain.errors import (
     Unavailable,
     error_text,
 )
-from airunner.generation.sessions.feed import LOOK_SECONDS, SessionFeed
-from airunner.generation.sessions.readers import AllSessions, OneSession
-from airunner.generation.sessions.records import SessionPage
-from airunner.generation.sessions.table import LAST_ID, LAST_INSTANT, SessionTable
+from airunner.generation.session_api.feed import LOOK_SECONDS, SessionFeed
+from airunner.generation.session_api.queries import LAST_ID, LAST_INSTANT, SessionQueries
+from airunner.generation.session_api.readers import AllSessions, OneSession
+from airunner.generation.session_api.records import SessionPage
 from airunner.outbox.schema import GENERATION_QUEUE, check_outbox
 from airunner.services.caller import current_caller
 from airunner.telemetry.logs import get_logger
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from airunner.domain.clock import Clock
-    from airunner.generation.sessions.readers import SessionReader
-    from airunner.generation.sessions.records import SessionNews, StartRequest, WholeSession
+    from airunner.generation.session_api.readers import SessionReader
+    from airunner.generation.session_api.records import SessionNews, StartRequest, WholeSession
     from airunner.postgres.listening import Listener
     from airunner.postgres.pool import Database
     from airunner.services.notifier import Notifier
@@ -53,8 +53,8 @@ class GenerationService:
         self._database = database
         self._schema = schema
         self._clock = clock
-        self._table = SessionTable(database, schema)
-        self.feed = SessionFeed(self._table, notifier, clock, prepare=self._open_if_needed)
+        self._queries = SessionQueries(database, schema)
+        self.feed = SessionFeed(self._queries, notifier, clock, prepare=self._open_if_needed)
         self.listener: Listener | None = None
         """What hears of verdicts; it runs while the service is open."""
         self._why_closed = "it was not opened"
@@ -96,7 +96,7 @@ class GenerationService:
         session_id = limits.check_uuid(request.request_id or str(uuid.uuid4()), "request_id")
         payload = _payload_text(request.payload)
         try:
-            await self._table.start(principal, request.name, payload, request.delay_seconds, session_id)
+            await self._queries.start(principal, request.name, payload, request.delay_seconds, session_id)
         except AlreadyExists:
             raise AlreadyExists("request_id was used with other content") from None
         except InvalidArgument:
@@ -106,7 +106,7 @@ class GenerationService:
 
     async def get(self, session_id: str) -> WholeSession:
         """Return a session of the caller; NotFound if it is somebody else's, or nobody's."""
-        found = await self._table.find(_check_id(session_id), self._caller())
+        found = await self._queries.find(_check_id(session_id), self._caller())
         if found is None:
             raise NotFound("there is no such generation")
         return found
@@ -117,7 +117,7 @@ class GenerationService:
         size = page_size or limits.DEFAULT_PAGE_SIZE
         if not 1 <= size <= limits.MAX_PAGE_SIZE:
             raise InvalidArgument(f"page_size must be from 1 to {limits.MAX_PAGE_SIZE}")
-        found = await self._table.page(principal, _position_of(page_token), size + 1)
+        found = await self._queries.page(principal, _position_of(page_token), size + 1)
         shown = found[:size]
         token = f"{shown[-1].created_at}.{shown[-1].session_id}" if len(found) > size else ""
         return SessionPage(sessions=shown, next_page_token=token)
@@ -129,7 +129,7 @@ class GenerationService:
         """
         principal = self._caller()
         key = _check_id(session_id)
-        return self._follow(OneSession(self._table, self.feed, principal, key, last_seen))
+        return self._follow(OneSession(self._queries, self.feed, principal, key, last_seen))
 
     def stream_all(self, last_seen: str = "") -> AsyncGenerator[SessionNews | str, None]:
         """Return the states that sessions of the caller come into, and now and then a cursor alone.
@@ -137,7 +137,7 @@ class GenerationService:
         Without `last_seen` it is what changes from now on. With it, it is what changed since, and in the
         minute before: a state may be repeated, none is missed.
         """
-        return self._follow(AllSessions(self._table, self.feed, self._caller(), last_seen))
+        return self._follow(AllSessions(self._queries, self.feed, self._caller(), last_seen))
 
     async def _follow(self, reader: SessionReader) -> AsyncGenerator[SessionNews | str, None]:
         """Note the bell, read, tell, wait for a ring. While nothing rings, nothing is read."""

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from airunner.domain.errors import InvalidArgument
-from airunner.generation.sessions.records import StartRequest
+from airunner.generation.session_api.records import StartRequest
 
 if TYPE_CHECKING:
-    from airunner.generation.sessions.records import Session, SessionNews, SessionPage, WholeSession
+    from airunner.generation.session_api.records import SessionNews, SessionPage, SessionView, WholeSession
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELDS: Final = ("name", "payload", "delay_seconds", "request_id")
@@ -39,7 +39,7 @@ def read_start(body: bytes) -> StartRequest:
     return StartRequest(**given)
 
 
-def session_to_json(session: Session) -> dict[str, Any]:
+def session_to_json(session: SessionView) -> dict[str, Any]:
     """Return a session as lists show it."""
     return {
         "id": session.session_id,
@@ -95,7 +95,7 @@ def _outcome(whole: WholeSession) -> dict[str, Any]:
     }
 
 
-def _timeline(session: Session) -> list[dict[str, str | None]]:
+def _timeline(session: SessionView) -> list[dict[str, str | None]]:
     """Return what happened when, in order; what did not happen is missing."""
     steps = (
         ("queued", session.created_at),

@@ -6,16 +6,16 @@ import re
 from typing import TYPE_CHECKING, Final, Protocol
 
 from airunner.domain.errors import InvalidArgument, NotFound
-from airunner.generation.sessions.feed import principal_bell, session_bell
-from airunner.generation.sessions.records import SessionNews, SessionState, states_after
-from airunner.generation.sessions.table import FIRST_ID, LAST_INSTANT, OVERLAP_SECONDS
+from airunner.generation.session_api.feed import principal_bell, session_bell
+from airunner.generation.session_api.queries import FIRST_ID, LAST_INSTANT, OVERLAP_SECONDS
+from airunner.generation.session_api.records import SessionNews, SessionState, states_after
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airunner.generation.sessions.feed import SessionFeed
-    from airunner.generation.sessions.records import Session
-    from airunner.generation.sessions.table import SessionTable
+    from airunner.generation.session_api.feed import SessionFeed
+    from airunner.generation.session_api.queries import SessionQueries
+    from airunner.generation.session_api.records import SessionView
 
 PAGE_SESSIONS: Final = 100
 _OVERLAP: Final = OVERLAP_SECONDS * 1_000_000
@@ -45,11 +45,11 @@ class OneSession:
     has_more = False
 
     def __init__(
-        self, table: SessionTable, feed: SessionFeed, principal: str, session_id: str, last_seen: str
+        self, queries: SessionQueries, feed: SessionFeed, principal: str, session_id: str, last_seen: str
     ) -> None:
         self.bell = session_bell(session_id)
         self.is_over = False
-        self._table = table
+        self._queries = queries
         self._feed = feed
         self._principal = principal
         self._session_id = session_id
@@ -57,7 +57,7 @@ class OneSession:
 
     async def read(self) -> Sequence[SessionNews]:
         """Return the states that it came into; NotFound if there is no such session of the principal."""
-        whole = await self._table.find(self._session_id, self._principal)
+        whole = await self._queries.find(self._session_id, self._principal)
         if whole is None:
             raise NotFound("there is no such generation")
         session = whole.session
@@ -77,11 +77,11 @@ class AllSessions:
 
     is_over = False
 
-    def __init__(self, table: SessionTable, feed: SessionFeed, principal: str, last_seen: str) -> None:
+    def __init__(self, queries: SessionQueries, feed: SessionFeed, principal: str, last_seen: str) -> None:
         self.bell = principal_bell(principal)
         self.cursor = ""
         self.has_more = False
-        self._table = table
+        self._queries = queries
         self._feed = feed
         self._principal = principal
         # What there is when a stream begins anew is no news.
@@ -92,7 +92,7 @@ class AllSessions:
 
     async def read(self) -> Sequence[SessionNews]:
         """Return the next portion of a round."""
-        changes = await self._table.changes(self._principal, self._position, PAGE_SESSIONS)
+        changes = await self._queries.changes(self._principal, self._position, PAGE_SESSIONS)
         news = [found for session in changes.sessions for found in self._news(session)]
         self._feed.saw(self.bell, changes.sessions)
         told = [] if self._is_silent else news
@@ -104,13 +104,13 @@ class AllSessions:
             self._end_round(changes.at)
         return told
 
-    def _news(self, session: Session) -> list[SessionNews]:
+    def _news(self, session: SessionView) -> list[SessionNews]:
         states = states_after(session, self._known(session))
         self._told[session.session_id] = (session.state, session.changed_at)
         cursor = str(session.changed_at)
         return [SessionNews(session=session, state=state, cursor=cursor) for state in states]
 
-    def _known(self, session: Session) -> SessionState:
+    def _known(self, session: SessionView) -> SessionState:
         told = self._told.get(session.session_id)
         if told:
             return told[0]
