@@ -85,8 +85,10 @@ def build_generations(settings: Settings, services: Services) -> GenerationServi
         return None
     if not settings.postgres.dsn_text:
         raise ConfigError(["services: generations needs postgres.dsn, set there or as DATABASE_URL"])
+    from airunner.generation.layout import check_apart
     from airunner.generation.session_api.start import make_generations
 
+    check_apart(settings)
     return make_generations(settings, services)
 
 
@@ -310,6 +312,19 @@ async def provision_aws(
         if not dry_run:
             await ownership.ensure()
         return made
+
+
+async def provision_generation(settings: Settings, *, dry_run: bool = False) -> list[Resource]:
+    """Make or mend the message queue of generation and its dead-letter queue; a dry run only tells."""
+    from airunner.aws.connect import build_aws
+    from airunner.generation.layout import generation_resources
+
+    wanted = generation_resources(settings)
+    clock = SystemClock()
+    async with build_aws(settings, clock, clients=["sqs"]) as aws:
+        from airunner.aws.provision import provision
+
+        return await provision(aws, wanted, clock, dry_run=dry_run)
 
 
 def build_signer(settings: Settings) -> TokenSigner:

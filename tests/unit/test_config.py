@@ -101,6 +101,7 @@ DEFAULTS: Mapping[str, object] = {
     "outbox.queues": {},
     "outbox.metrics_listen": None,
     "generation.queue_url": None,
+    "generation.max_receive_count": 5,
     "generation.session_days": 0,
 }
 

@@ -232,6 +232,7 @@ class GenerationSettings(Section):
     """The message queue of generation, and how long its sessions stay."""
 
     queue_url: ServerUrl | None = None
+    max_receive_count: WholeNumber = Field(default=5, ge=1, le=1_000)
     session_days: WholeNumber = Field(default=0, ge=0, le=MAX_RETENTION_DAYS)
 
 

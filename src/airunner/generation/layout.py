@@ -1,0 +1,54 @@
+"""What generation is made of on AWS, as plain data: its message queue and the dead-letter queue behind it.
+
+`aws provision --generation` makes it through the API, `infra/generation.yaml` through CloudFormation; a test
+proves both equal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from airunner.aws.provision.definitions import QueueDefinition, ResourceDefinitions
+from airunner.config import ConfigError
+from airunner.outbox.schema import GENERATION_QUEUE
+
+if TYPE_CHECKING:
+    from airunner.config import Settings
+
+VISIBILITY_SECONDS: Final = 120
+"""How long a message is hidden by a receive that does not say so; workers extend it while they work."""
+
+
+def generation_resources(settings: Settings) -> ResourceDefinitions:
+    """Return the queues of an environment; ConfigError where a job queue would be the same one."""
+    check_apart(settings)
+    name = queue_name(settings)
+    queue = QueueDefinition(
+        queue=GENERATION_QUEUE,
+        name=name,
+        dead_letter_name=f"{name}-dlq",
+        max_receive_count=settings.generation.max_receive_count,
+        keeps_more_receives=False,
+        visibility_seconds=VISIBILITY_SECONDS,
+    )
+    return ResourceDefinitions(queues=[queue])
+
+
+def queue_name(settings: Settings) -> str:
+    """Return the name of the message queue: the last part of its URL where that is given."""
+    given = (settings.generation.queue_url or "").rstrip("/").rpartition("/")[2]
+    return given or f"airunner-{settings.store.aws.env}-{GENERATION_QUEUE}"
+
+
+def check_apart(settings: Settings) -> None:
+    """Refuse a job queue that is the message queue by name or URL: each would take the other's messages."""
+    if settings.outbox.sink != "sqs" or settings.store.type != "aws":
+        return
+    name, url = queue_name(settings), settings.generation.queue_url
+    for queue, address in settings.store.sqs.queues.items():
+        called = address.rpartition("/")[2] or f"airunner-{settings.store.aws.env}-{queue}"
+        if called == name and (not address or not url or address == url):
+            raise ConfigError([
+                f"store.sqs.queues: {queue} is {called}, the message queue of generation; "
+                "give one of the two another name, or set outbox.sink to jobs"
+            ])  # fmt: skip
