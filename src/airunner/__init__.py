@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         FailedPrecondition,
         InternalError,
         InvalidArgument,
+        JobProcessingError,
         NotFound,
         PermanentFailure,
         PermissionDenied,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         UpdateRequest,
     )
     from airunner.handlers import Context, HandlerError, handler
+    from airunner.handlers.images import Image, Images
     from airunner.outbox.enqueueing import enqueue_generation, enqueue_generation_sync
     from airunner.outbox.start import start_outbox_relay
     from airunner.reading.event_buffer import EventBuffer
@@ -80,11 +82,14 @@ __all__ = [
     "FailedPrecondition",
     "Gap",
     "HandlerError",
+    "Image",
+    "Images",
     "InternalError",
     "InvalidArgument",
     "Job",
     "JobPage",
     "JobParams",
+    "JobProcessingError",
     "JobQuery",
     "JobResult",
     "JobState",
@@ -129,6 +134,7 @@ _HOMES: Final = {
         "FailedPrecondition",
         "InternalError",
         "InvalidArgument",
+        "JobProcessingError",
         "NotFound",
         "PermanentFailure",
         "PermissionDenied",
@@ -159,6 +165,7 @@ _HOMES: Final = {
         "UpdateRequest",
     ),
     "airunner.handlers": ("Context", "HandlerError", "handler"),
+    "airunner.handlers.images": ("Image", "Images"),
     "airunner.outbox.enqueueing": ("enqueue_generation", "enqueue_generation_sync"),
     "airunner.outbox.start": ("start_outbox_relay",),
     "airunner.reading.event_buffer": ("EventBuffer",),

@@ -17,7 +17,7 @@ from airunner.domain.clock import SystemClock
 from airunner.domain.token import MIN_KEY_BYTES, TokenSigner
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from airunner.aws.cloudwatch import CloudWatchExporter
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.domain.retry import RetryPolicy
     from airunner.generation.session_api.service import GenerationService
+    from airunner.generation.start import GenerationWorker
     from airunner.handlers.registry import Registry
+    from airunner.outbox.start import OutboxRelay
     from airunner.server.run import Server
     from airunner.services.admission import AdmissionLimits
     from airunner.services.composition import Replica, Services
@@ -139,13 +141,44 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
         visibility_timeout_seconds=worker.visibility_timeout_seconds,
         refused_token_seconds=worker.refused_token_seconds,
         drain_seconds=worker.drain_seconds,
-        handlers=_load_handlers(worker.handlers) if worker.handlers else None,
+        handlers=_load_handlers(worker.handlers, "worker.handlers") if worker.handlers else None,
         handler_processes=worker.handler_processes,
         handler_sources=worker.handlers,
         environment=environment,
         stacks=StandardErrorStacks(),
     )
     return Worker(client, client, SystemClock(), options)
+
+
+def build_generation_worker(settings: Settings) -> GenerationWorker:
+    """Return a generation worker with the handlers of the settings."""
+    from airunner.config import ConfigError
+    from airunner.generation.start import GenerationWorker, check_settings, prepare_handlers
+
+    check_settings(settings)
+    if not settings.generation.handlers:
+        raise ConfigError(["generation.handlers: a generation worker needs handlers"])
+    handlers = _load_handlers(settings.generation.handlers, "generation.handlers", prepare_handlers)
+    return GenerationWorker(settings, handlers, SystemClock())
+
+
+def build_outbox_relay(settings: Settings) -> OutboxRelay:
+    """Return a relay; with handlers it also ends generation work that was lost."""
+    from airunner.generation.lost import lost_loops
+    from airunner.generation.start import prepare_handlers
+    from airunner.outbox.start import OutboxRelay
+
+    clock = SystemClock()
+    sources = settings.generation.handlers
+    if not sources:
+        return OutboxRelay(settings, clock)
+    handlers = _load_handlers(sources, "generation.handlers", prepare_handlers)
+    schema = settings.postgres.schema
+    return OutboxRelay(
+        settings,
+        clock,
+        more_loops=lambda database, jobs: lost_loops(database, schema, handlers, clock, jobs=jobs),
+    )
 
 
 def _own_secrets(settings: Settings) -> frozenset[bytes]:
@@ -155,15 +188,17 @@ def _own_secrets(settings: Settings) -> frozenset[bytes]:
     return frozenset({key} if len(key) >= MIN_SECRET_BYTES else ())
 
 
-def _load_handlers(sources: Sequence[str]) -> Registry:
+def _load_handlers(
+    sources: Sequence[str], setting: str, prepare: Callable[[Registry], Registry] = lambda found: found
+) -> Registry:
     from airunner.config import ConfigError
     from airunner.handlers.arguments import HandlerError
     from airunner.handlers.loading import load_handlers
 
     try:
-        return load_handlers(sources)
+        return prepare(load_handlers(sources))
     except HandlerError as error:
-        raise ConfigError([f"worker.handlers: {error}"]) from error
+        raise ConfigError([f"{setting}: {error}"]) from error
 
 
 def build_services(settings: Settings, clock: Clock) -> Services:

@@ -111,6 +111,14 @@ def test_tables_of_another_environment_are_refused_before_anything_is_made(
         f"airunner: table shared_{aws_env} belongs to environment {aws_env}, and this is environment "
         "staging: set store.aws.env, or name another table\n"
     )
+    server = operator.run(
+        *("server", "--listen", "127.0.0.1:0", "--store", "aws", "--no-auth"),
+        AIRUNNER_STORE__AWS__ENV="staging",
+        AIRUNNER_STORE__DYNAMODB__JOBS_TABLE=f"shared_{aws_env}",
+        AIRUNNER_TOKEN_KEYS="a-key-that-is-long-enough-for-all-tests",
+    )
+    assert server.returncode == 1
+    assert f"airunner: table shared_{aws_env} belongs to environment {aws_env}" in server.stderr.decode()
     told = operator.objects("aws", "provision", "--env", "staging", "--dry-run")
     assert {entry["change"] for entry in told} == {"created"}
 

@@ -30,7 +30,9 @@ class ReplicaStack(Stack):
         listen, data_dir = f"127.0.0.1:{self.ports[number]}", str(self.folder / f"data-{number}")
         asked = ("server", "--listen", listen, "--data-dir", data_dir, "--no-auth")
         through = self.through.get(number, ())
-        self._replicas[number] = self._launch(*asked, name=f"server-{number}", through=through)
+        # What is started by another command may be of a version that cannot ring.
+        rings = {} if through else {"AIRUNNER_CLUSTER__ADVERTISE": self.urls[number]}
+        self._replicas[number] = self._launch(*asked, name=f"server-{number}", through=through, **rings)
         await self._replicas[number].until_said("listening on")
 
     async def stop_replica(self, number: int) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 import asyncpg
 import pytest
@@ -20,7 +18,6 @@ from airunner.aws.calls import Aws
 from airunner.aws.clients import OF_A_QUEUE
 from airunner.config import load_settings
 from airunner.domain.clock import SystemClock
-from airunner.domain.errors import AirunnerError
 from airunner.local.postgres import LocalPostgres
 from airunner.outbox.relay import Relay, RelayOptions
 from airunner.outbox.sqs_sink import SqsSink
@@ -28,7 +25,6 @@ from airunner.outbox.start import OutboxRelay
 from airunner.outbox.table import CLAIM_SECONDS, OutboxTable
 from airunner.outbox.upkeep import OutboxUpkeep
 from airunner.postgres.pool import Database, PostgresOptions
-from airunner.queues.messages import NewMessage
 from airunner.queues.sqs import SqsQueue
 from airunner.testing.conditions import until
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
@@ -36,85 +32,10 @@ from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_queues import make_queues
 from tests.support.aws_stores import options_of
+from tests.support.mortals import Died, Gate, MortalDatabase, MortalQueue
 from tests.support.outbox import QUICK, ScriptedSink, make_relay, send_once, states, until_states
 from tests.support.postgres import pass_time, rows_of
 from tests.support.processes import RunningProcess
-
-T = TypeVar("T")
-
-
-class Died(Exception):
-    """The relay is dead."""
-
-
-class Gate:
-    """What every call of the mortal passes: at one of them it dies, before or after the call is done."""
-
-    def __init__(self, at_call: int, *, executed: bool) -> None:
-        self._left = at_call
-        self._executed = executed
-        self.happened = False
-
-    async def pass_through(self, call: Callable[[], Awaitable[T]]) -> T:
-        self._left -= 1
-        if self._left > 0:
-            return await call()
-        if self._left == 0:
-            self.happened = True
-            if self._executed:
-                await call()
-        raise Died
-
-
-class MortalDatabase(Database):
-    """A database as the mortal sees it: each statement is a call."""
-
-    def __init__(self, options: PostgresOptions) -> None:
-        super().__init__(options)
-        self.gate = Gate(1_000_000, executed=False)
-
-    async def fetch(self, statement: str, *values: object) -> list[Any]:
-        inner = super().fetch
-        return await self.gate.pass_through(lambda: inner(statement, *values))
-
-    async def execute(self, statement: str, *values: object) -> str:
-        inner = super().execute
-        return await self.gate.pass_through(lambda: inner(statement, *values))
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Any]:
-        async with super().transaction() as connection:
-            yield MortalConnection(connection, self.gate)
-            await self.gate.pass_through(_nothing)  # it dies before the commit
-        await self.gate.pass_through(_nothing)  # or before it hears of it
-
-
-@dataclass(frozen=True, slots=True)
-class MortalConnection:
-    """A connection within a transaction as the mortal sees it."""
-
-    connection: Any
-    gate: Gate
-
-    async def fetchval(self, statement: str, *values: object) -> Any:
-        return await self.gate.pass_through(lambda: self.connection.fetchval(statement, *values))
-
-    async def execute(self, statement: str, *values: object) -> Any:
-        return await self.gate.pass_through(lambda: self.connection.execute(statement, *values))
-
-
-async def _nothing() -> None:
-    """Stand for what PostgreSQL does by itself."""
-
-
-class MortalQueue(SqsQueue):
-    """A queue as the mortal sees it."""
-
-    gate: Gate
-
-    async def send(self, messages: Sequence[NewMessage]) -> Sequence[str | AirunnerError]:
-        inner = super().send
-        return await self.gate.pass_through(lambda: inner(messages))
 
 
 @dataclass(slots=True)

@@ -26,7 +26,6 @@ from airunner.services.replicas.signed_bells import MAX_BYTES, SignedBells
 from airunner.stores.aws.items import Item, number, text, update_expression
 from airunner.stores.aws.layout import Layout
 from airunner.stores.aws.replicas.shared_marks import MAX_ADDRESSES
-from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.conformance.stores.backend import Api
@@ -42,6 +41,7 @@ from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws import client
 from tests.support.aws_stores import BorrowLayout, make_store
 from tests.support.serving import Certificate, serve
+from tests.support.shared_memory import SharedMemoryStore
 
 RULES = ServiceRules(maintenance_interval_seconds=NEVER_SECONDS)
 
@@ -251,7 +251,7 @@ async def test_a_bell_over_tls_needs_the_authority_of_the_server(tmp_path: Path)
     trusting, others = HttpBellPost(tmp_path / "ca.pem"), HttpBellPost(None)
     replica = Replica(address="https://127.0.0.1:1", post=trusting)
     async with (
-        make_services(MemoryStore(clock), clock, RULES, replica) as services,
+        make_services(SharedMemoryStore(clock), clock, RULES, replica) as services,
         serve(services, certificate=certificate) as url,
     ):
         sealed = SignedBells(TokenSigner([TOKEN_KEY]), clock).seal(["job:nobody"])

@@ -27,7 +27,7 @@ from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.factories import make_services
 from tests.doubles.aws.emulator import REGION, EmulatorProcess
-from tests.doubles.aws.faults import FaultKind
+from tests.doubles.aws.faults import Fault, FaultKind
 from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_queues import limit_receives
 from tests.support.aws_stores import make_resources, make_store, options_of
@@ -301,6 +301,23 @@ async def test_a_queue_that_puts_messages_aside_too_soon_is_named(site: Site) ->
         await tending.warn()
     found = [(line["event"], line["queue"], line["max_receive_count"], line["needed"]) for line in logs]
     assert found == [("aws.redrive_policy", QUEUE, 10, 1000), ("aws.redrive_policy", QUEUE, None, 1000)]
+
+
+async def test_a_server_names_such_queues_when_it_opens(site: Site, aws: StrictProxy) -> None:
+    layout = replace(site.layout, queues=named(site.layout))
+    await limit_receives(site.aws, site.url, 10)
+    with structlog.testing.capture_logs() as logs:
+        store = make_store(aws.url, layout, SystemClock(), watches_parts=True)
+        await store.open()
+        await store.close()
+        # Where SQS does not say, the server opens as well.
+        aws.faults.add(Fault(operation="GetQueueAttributes", kind=FaultKind.RESET))
+        store = make_store(aws.url, layout, SystemClock(), watches_parts=True)
+        await store.open()
+        await store.close()
+    named_queues = [line["queue"] for line in logs if line["event"] == "aws.redrive_policy"]
+    assert named_queues == [QUEUE]
+    assert "aws.follow_up_failed" in {line["event"] for line in logs}
 
 
 async def test_the_queue_s_policy_says_where_its_dead_letters_are(site: Site) -> None:

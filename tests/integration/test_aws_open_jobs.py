@@ -162,6 +162,7 @@ async def test_an_overview_is_counted_once_and_follows_what_this_server_does(met
     assert await shown() == (1, 0, made_at)
 
 
+@pytest.mark.slow
 async def test_a_count_that_cost_much_is_trusted_for_longer(
     small_pages: tuple[SmallPages, Api], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,8 +12,9 @@ from structlog.testing import capture_logs
 
 from airunner.aws.calls import Aws, Refused
 from airunner.aws.provision import Change, Resource, provision
+from airunner.aws.table_meta import TableOwnership
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition
-from airunner.stores.aws.layout import Layout, resources
+from airunner.stores.aws.layout import Layout, owned_table, resources
 from airunner.testing.clock import ManualClock
 from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.strict import StrictProxy
@@ -154,6 +155,30 @@ async def test_a_queue_that_is_still_listed_after_its_deletion_is_made_again(
     await make(account, layout)
     made = await make(Hesitant(account, {"GetQueueAttributes": ["NonExistentQueue"]}), layout)
     assert made[0].change is Change.CREATED
+
+
+async def test_a_table_that_is_being_deleted_is_made_once_it_is_gone(account: Aws, layout: Layout) -> None:
+    class Deleting(Hesitant):
+        looks = 0
+
+        async def dynamodb(self, operation: str, **arguments: Any) -> dict[str, Any]:
+            if operation == "ListTables":
+                return {"TableNames": [layout.jobs_table]}
+            if operation == "DescribeTable" and arguments["TableName"] == layout.jobs_table:
+                self.looks += 1
+                if self.looks <= 2:
+                    return {"Table": {"TableStatus": "DELETING"}}
+            return await super().dynamodb(operation, **arguments)
+
+    clock = HurriedClock()
+    deleting = Deleting(account, {"DescribeTable": ["ResourceNotFoundException"]})
+    ours = TableOwnership(
+        Deleting(account, {"GetItem": ["ResourceNotFoundException"]}), owned_table(layout), ""
+    )
+    await ours.refuse_others()
+    made = {each.name: each.change for each in await make(deleting, layout, clock=clock)}
+    assert made[layout.jobs_table] is Change.CREATED
+    assert clock.pauses[0] == 1.0
 
 
 async def test_a_table_that_looks_active_before_it_is_changed_is_changed_all_the_same(

@@ -174,7 +174,7 @@ async def open_fleet(aws: StrictProxy, aws_env: str, emulator: EmulatorProcess) 
         yield opened
 
 
-@pytest.mark.parametrize("minutes", [5, 10])
+@pytest.mark.parametrize("minutes", [pytest.param(5, marks=pytest.mark.slow), 10])
 async def test_the_table_is_away_while_workers_wait(open_fleet: OpenFleet, minutes: int) -> None:
     fleet = await open_fleet(2)
     for _ in range(5):
@@ -198,7 +198,7 @@ async def test_the_table_is_away_while_workers_wait(open_fleet: OpenFleet, minut
     assert (await fleet.counts("builds"))[1] == 0
 
 
-@pytest.mark.parametrize(("servers", "workers"), [(4, 4), (12, 1)])
+@pytest.mark.parametrize(("servers", "workers"), [(4, 4), pytest.param(12, 1, marks=pytest.mark.slow)])
 async def test_a_queue_is_paused_while_workers_wait(
     open_fleet: OpenFleet, servers: int, workers: int
 ) -> None:
@@ -217,7 +217,9 @@ async def test_a_queue_is_paused_while_workers_wait(
     assert await fleet.receives(job) < FEW_RECEIVES
 
 
-@pytest.mark.parametrize("leaves", ["by its own will", "with a job of another queue"])
+@pytest.mark.parametrize(
+    "leaves", ["by its own will", pytest.param("with a job of another queue", marks=pytest.mark.slow)]
+)
 async def test_polls_outlive_those_they_were_for(open_fleet: OpenFleet, leaves: str) -> None:
     fleet = await open_fleet(12)
     waiting = fleet.wait_for_jobs(1, ("priority", "builds"))

@@ -70,6 +70,7 @@ async def test_a_job_of_a_paused_queue_is_not_sent_again(metered: Metered) -> No
     assert (await metered.api.claim()).job.job_id == job_id
 
 
+@pytest.mark.slow
 async def test_lost_messages_are_sent_in_tens_with_one_write_for_each_job(metered: Metered) -> None:
     jobs = await metered.api.enqueue_many(24)
     await lose_messages(metered)
@@ -127,6 +128,7 @@ async def test_a_message_that_sqs_soon_forgets_is_sent_anew(metered: Metered) ->
     assert (await row_of(metered, job_id))["sent_at"] == {"N": str(metered.api.clock.now())}
 
 
+@pytest.mark.slow
 async def test_a_job_with_a_long_delay_is_sent_when_it_is_due(metered: Metered) -> None:
     await metered.api.enqueue(make_request(delay_seconds=10 * HOUR))
     assert await look(metered, 10 * HOUR - 1) == {}
@@ -134,6 +136,7 @@ async def test_a_job_with_a_long_delay_is_sent_when_it_is_due(metered: Metered) 
     assert await look(metered, LATER) == {"GetQueueAttributes": 1, "UpdateItem": 1}
 
 
+@pytest.mark.slow
 async def test_who_cannot_be_judged_is_looked_at_in_a_minute(metered: Metered) -> None:
     await metered.api.enqueue_many(2)
     metered.aws.faults.next("GetQueueAttributes", FaultKind.SERVER_ERROR, times=2 * ALL_TRIES)
@@ -144,6 +147,7 @@ async def test_who_cannot_be_judged_is_looked_at_in_a_minute(metered: Metered) -
     assert await look(metered, 60) == {"GetQueueAttributes": 1, "UpdateItem": 2}
 
 
+@pytest.mark.slow
 async def test_a_deep_queue_is_not_counted(metered: Metered, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resend, "_DEEP", 2)
     await metered.api.enqueue_many(4)

@@ -104,6 +104,7 @@ async def test_an_open_job_never_expires(metered: Metered) -> None:
     assert len(items) == 2
 
 
+@pytest.mark.slow
 async def test_a_purge_is_one_write_for_a_job(metered: Metered) -> None:
     await metered.api.advance(KEPT)
     held = [await ended(metered, make_request()) for _ in range(3)]
@@ -186,6 +187,7 @@ async def test_what_could_not_be_said_at_the_end_is_said_by_the_purge(metered: M
     assert await metered.api.enqueue(request) != held.job.job_id
 
 
+@pytest.mark.slow
 async def test_a_shorter_retention_holds_for_what_ended_before(metered: Metered) -> None:
     request = large_request()
     held = await ended(metered, request)
@@ -219,6 +221,7 @@ async def test_messages_of_a_purged_job_are_deleted(metered: Metered) -> None:
     assert (await metered.calls())["DeleteMessageBatch"] >= 1
 
 
+@pytest.mark.slow
 async def test_a_job_that_cannot_be_purged_holds_up_no_other(metered: Metered) -> None:
     await metered.api.advance(KEPT)
     jobs = [await ended(metered, make_request()) for _ in range(4)]

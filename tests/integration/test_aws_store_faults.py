@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from airunner import telemetry
 from airunner.aws.calls import Aws, CancellationReason, Refused, TransactionCancelled
 from airunner.domain.answers import Enqueued
-from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, Unavailable
+from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, JobNotFound, Unavailable
 from airunner.domain.event import Position
-from airunner.domain.job import JobState
+from airunner.domain.job import JobParams, JobState
 from airunner.domain.requests import JobQuery
 from airunner.domain.retry import RetryPolicy
 from airunner.stores.aws import store as store_module
@@ -30,6 +32,7 @@ from tests.doubles.aws.strict import StrictAws, StrictProxy
 from tests.support.aws import client
 from tests.support.aws_stores import BorrowLayout, make_store, options_of
 from tests.support.consumers import turns
+from tests.support.scraping import Change
 
 # More than a row holds itself.
 LARGE = "x" * 5_000
@@ -345,3 +348,29 @@ async def test_a_pass_ends_in_time_and_the_next_ones_do_the_rest(
             # One that got nothing done is not repeated at once.
             assert upkeep.has_more == bool(upkeep.purged_jobs)
         assert passes > 1
+
+
+async def test_a_job_whose_bucket_is_gone_holds_up_no_purge_of_others(
+    aws: StrictProxy, borrow_layout: BorrowLayout
+) -> None:
+    skipped, clock = Change(telemetry.maintenance_jobs_skipped), ManualClock()
+    lent = await borrow_layout(bucket=True)
+    layout = replace(lent, queues={QUEUE: lent.queues[QUEUE]}, listing_shards=1)
+    async with make_services(make_store(aws.url, layout, clock), clock) as services:
+        api = Api(jobs=services.jobs, events=services.events, clock=clock, services=services)
+        large = await api.enqueue(make_request(params=JobParams(command="make", args=("x" * 400_000,))))
+        small = await api.enqueue_many(3)
+        for held in await api.dequeue(max_jobs=4):
+            await api.complete(held)
+    clock.advance(8 * 24 * 3600)
+    store = make_store(aws.url, replace(layout, bucket="nowhere"), clock)
+    async with make_services(store, clock) as services:
+        with capture_logs() as logs:
+            await services.maintenance.run_once()
+            await services.maintenance.run_once()
+        named = [entry["job_id"] for entry in logs if entry["event"] == "maintenance.job_skipped"]
+        assert (named, skipped()) == ([large], 2)
+        for job_id in small:
+            with pytest.raises(JobNotFound):
+                await store.get_life(job_id)
+        assert (await store.get_life(large)).state.terminal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -32,7 +33,8 @@ def talk(payload: dict, ctx: Context) -> dict:
     secret = ctx.environment.get("TOKEN", "")
     print(f" {secret}")
     total = payload["a"] + payload["b"]
-    return {"pid": os.getpid(), "sum": total, "owner": ctx.owner, "attempt": ctx.attempt}
+    known = {"owner": ctx.owner, "attempt": ctx.attempt, "request": ctx.request_id, "last": ctx.last_try}
+    return {"pid": os.getpid(), "sum": total, **known}
 
 @handler("flood")
 def flood() -> None:
@@ -43,6 +45,8 @@ def flood() -> None:
 def fail(payload: str) -> None:
     if payload == "permanent":
         raise PermanentFailure("no_credit", "the account is empty")
+    if payload == "text":
+        raise ValueError("DLQ:no_credit: the account is empty")
     if payload == "leave":
         sys.exit(3)
     raise ValueError("no good")
@@ -99,7 +103,8 @@ async def test_everything_works_there(tmp_path: Path) -> None:
         }
         log = await bench.do(handler="talk", **params)
         assert log.job.state is JobState.COMPLETED
-        assert '"sum":3,"owner":"me","attempt":1' in log.result.output_json
+        known = f'"sum":3,"owner":"me","attempt":1,"request":"{log.job.request_id}","last":false'
+        assert known in log.result.output_json
         assert log.output(StreamType.STDOUT) == b"out\nsaid by=q\nunfinished [redacted]\n"
         assert log.output(StreamType.STDERR) == b"err\nINFO talk: logged\n"
         assert [event.data for event in log.events if isinstance(event.data, Progress)] == [
@@ -107,7 +112,8 @@ async def test_everything_works_there(tmp_path: Path) -> None:
         ]
         assert f'"pid":{os.getpid()},' not in log.result.output_json
         again = await bench.do(handler="talk", **params)
-        assert again.result.output_json == log.result.output_json, "the process was used again"
+        pids = [json.loads(one.result.output_json)["pid"] for one in (log, again)]
+        assert pids[0] == pids[1], "the process was used again"
         assert (await bench.do(handler="later")).result.output_json == str(os.getpid())
         assert (await bench.do(handler="flood")).output() == (b"x" * 999 + b"\n") * 3_000
 
@@ -116,6 +122,7 @@ async def test_errors_read_as_in_threads(tmp_path: Path) -> None:
     async with processes(tmp_path) as bench:
         expected = {
             "permanent": ("no_credit: the account is empty", "no_credit: the account is empty"),
+            "text": ("no_credit: the account is empty", "no_credit: the account is empty"),
             "leave": ("HandlerEnded: the handler ended by SystemExit: 3", "sys.exit(3)"),
             "other": ("ValueError: no good", 'raise ValueError("no good")'),
         }

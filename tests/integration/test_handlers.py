@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import logging
 import sys
 import threading
@@ -16,7 +17,7 @@ from typing import Any
 from airunner.domain.event import ProcessEnd, ProcessStart, Progress, StreamType
 from airunner.domain.job import JobState, Outcome
 from airunner.domain.requests import DequeueRequest, StreamRequest
-from airunner.handlers import Context, PermanentFailure
+from airunner.handlers import Context, JobProcessingError, PermanentFailure
 from airunner.handlers.registry import Registry
 from airunner.testing.conditions import until
 from tests.support.workers import working
@@ -111,6 +112,45 @@ async def test_a_permanent_failure_ends_the_job(tmp_path: Path) -> None:
         assert log.job.life.tries_left > 0
         assert log.result.error_message == "no_credit: the account is empty"
         assert log.errors == ["no_credit: the account is empty"]
+
+
+async def test_all_permanent_errors_end_the_job_and_no_other_does(tmp_path: Path) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    errors: dict[str, Exception] = {
+        "no_user": ValueError("DLQ:no_user"),
+        "lost: user 7": JobProcessingError("user 7", permanent=True, code="lost"),
+        "JobProcessingError: away": JobProcessingError("away"),
+        "ValueError: DLQ:a/b": ValueError("DLQ:a/b"),
+        "Mute": Mute(),
+    }
+
+    def fails(payload: str) -> None:
+        raise errors[payload]
+
+    async with working(tmp_path, handlers=registry(fails), concurrency=5) as bench:
+        jobs = [
+            await bench.submit(handler="fails", payload_json=json.dumps(text), max_attempts=2)
+            for text in errors
+        ]
+        logs = [await bench.log_of(job_id) for job_id in jobs]
+        assert [log.result.error_message for log in logs] == list(errors)
+        assert [log.job.attempt for log in logs] == [1, 1, 2, 2, 2]
+
+
+async def test_a_handler_knows_its_request_and_its_last_try(tmp_path: Path) -> None:
+    seen: list[tuple[str, int, bool]] = []
+
+    async def fails(ctx: Context) -> None:
+        seen.append((ctx.request_id, ctx.attempt, ctx.last_try))
+        raise ValueError("no good")
+
+    async with working(tmp_path, handlers=registry(fails)) as bench:
+        log = await bench.log_of(await bench.submit(handler="fails", max_attempts=2))
+        assert seen == [(log.job.request_id, 1, False), (log.job.request_id, 2, True)]
+        assert log.job.request_id
 
 
 async def test_odd_ends_are_failures_of_that_job_alone(tmp_path: Path) -> None:

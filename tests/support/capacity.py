@@ -77,10 +77,10 @@ class Finding:
     def load(self) -> str:
         """What the key had to take, in bold where that is all that it can."""
         if self.is_burst:
-            seconds = f"{self.share:.1f}" if self.share < 1 else str(_rounded(self.share))
+            seconds = f"{self.share:.1f}" if self.share < 1 else f"{self.share:.0f}"
             return f"{seconds} s of all it can take"
-        # To 5 %: what is more exact is chance.
-        percent = f"{round(self.share * 20) * 5} %"
+        # To 5 %: what is more exact is chance, and so is a debt.
+        percent = f"{round(min(self.share, 1) * 20) * 5} %"
         return percent if self.fits and self.share < 1 else f"**{percent}**"
 
     def row(self) -> str:
@@ -128,7 +128,7 @@ class Site:
     def steady(self, shape: str, rate: float, noun: str, *, more: str = "") -> Finding:
         """Return what became of a load of so much a second, in full size."""
         done = self.done / _MEASURED_SECONDS / SCALE
-        done_text = "" if done > _FITS * rate else f"{_rounded(done):,} {noun}/s"
+        done_text = "" if done > _FITS * rate else f"{round(done / rate * 10) * 10} %"
         return self._finding(shape, f"{rate:,.0f} {noun}/s{more}", done_text, is_burst=False)
 
     def burst(self, shape: str, count: float) -> Finding:
@@ -402,12 +402,6 @@ def _name(key: PartitionKey) -> str:
         return f"{key.index} {key.value.rpartition('#')[0]}{_SHARD}"
     prefix = key.value.partition("#")[0]
     return f"{table} {prefix}#..." if "#" in key.value else f"{table} JOB"
-
-
-def _rounded(number: float) -> int:
-    """Return a number to one digit."""
-    digits = len(str(int(number))) - 1
-    return int(round(number / 10**digits) * 10**digits)
 
 
 def _demand() -> Demand:

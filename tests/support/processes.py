@@ -131,9 +131,12 @@ class Stack:
     def _logs(self) -> list[Path]:
         return sorted({process.log for process in self._processes})
 
-    def _launch(self, *args: str, name: str = "server", through: Sequence[str] = ()) -> RunningProcess:
+    def _launch(
+        self, *args: str, name: str = "server", through: Sequence[str] = (), **variables: str
+    ) -> RunningProcess:
         log = self.folder / f"{name}.log"
-        process = RunningProcess(*args, log=log, environment=self.environment, through=through)
+        environment = {**self.environment, **variables}
+        process = RunningProcess(*args, log=log, environment=environment, through=through)
         self._processes.append(process)
         return process
 

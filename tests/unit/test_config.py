@@ -101,8 +101,19 @@ DEFAULTS: Mapping[str, object] = {
     "outbox.queues": {},
     "outbox.metrics_listen": None,
     "generation.queue_url": None,
+    "generation.dead_letter_url": None,
     "generation.max_receive_count": 5,
     "generation.session_days": 0,
+    "generation.handlers": (),
+    "generation.concurrency": 5,
+    "generation.settings_refresh_millis": 30_000,
+    "generation.idle_delay_millis": 0,
+    "generation.visibility_seconds": 120,
+    "generation.handler_deadline_seconds": 900,
+    "generation.retry_first_seconds": 30,
+    "generation.retry_max_seconds": 900,
+    "generation.drain_seconds": 30,
+    "generation.metrics_listen": None,
 }
 
 

@@ -137,6 +137,12 @@ def test_what_aws_would_refuse_is_refused(tmp_path: Path, yaml: str, message: st
     assert refusal(tmp_path, f"store: {{{yaml}}}").startswith(message)
 
 
+@pytest.mark.parametrize("address", ["10.0.0.7:8080", "http://a/b", "https://u:p@a", "ftp://a", "http://a:0"])
+def test_where_others_ring_is_the_address_of_a_server(tmp_path: Path, address: str) -> None:
+    said = refusal(tmp_path, f"cluster: {{advertise: '{address}'}}")
+    assert said.startswith("cluster.advertise: must be http:// or https://, a host and a port")
+
+
 # Names of other programs
 
 

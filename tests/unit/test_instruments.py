@@ -12,7 +12,16 @@ from airunner.telemetry.instruments import Counter, Gauge, Histogram, Instrument
 from airunner.telemetry.otel_environment import otlp_is_wanted
 from tests.support.scraping import Scrape
 
-ALL = list(dict.fromkeys((*telemetry.SERVER_METRICS, *telemetry.WORKER_METRICS, *telemetry.OUTBOX_METRICS)))
+ALL = list(
+    dict.fromkeys(
+        (
+            *telemetry.SERVER_METRICS,
+            *telemetry.WORKER_METRICS,
+            *telemetry.OUTBOX_METRICS,
+            *telemetry.GENERATION_METRICS,
+        )
+    )
+)
 AWS_LABELS = {"service", "operation", "table", "kind"}
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
 

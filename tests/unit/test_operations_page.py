@@ -17,17 +17,18 @@ SIDES = [
     ("Of the server", telemetry.SERVER_METRICS),
     ("Of a worker", telemetry.WORKER_METRICS),
     ("Of a relay", telemetry.OUTBOX_METRICS),
+    ("Of a generation worker", telemetry.GENERATION_METRICS),
 ]
 HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 
 
-@pytest.mark.parametrize(("heading", "instruments"), SIDES, ids=["server", "worker", "relay"])
+@pytest.mark.parametrize(("heading", "instruments"), SIDES, ids=["server", "worker", "relay", "generation"])
 def test_every_metric_is_described_and_nothing_else(heading: str, instruments: Sequence[Instrument]) -> None:
     said = [(name, shown, labels_in(labels)) for name, shown, labels, _, _ in rows(heading)]
     assert said == [(each.name, each.prometheus_name, each.labels) for each in instruments]
 
 
-@pytest.mark.parametrize(("heading", "instruments"), SIDES, ids=["server", "worker", "relay"])
+@pytest.mark.parametrize(("heading", "instruments"), SIDES, ids=["server", "worker", "relay", "generation"])
 def test_hardly_a_metric_is_without_an_alert(heading: str, instruments: Sequence[Instrument]) -> None:
     """What only makes sense beside another has none of its own."""
     silent = {name for name, _, _, _, alert in rows(heading) if not alert}

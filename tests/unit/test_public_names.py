@@ -28,14 +28,15 @@ EVENTS = {
     *("Gap", "Output", "ProcessEnd", "ProcessError", "ProcessStart", "Progress"),
 }
 READING = {"Coverage", "EventBuffer", "LogProof", "LogVerdict", "VerdictKind"}
-HANDLERS = {"Context", "HandlerError", "PermanentFailure", "handler"}
+HANDLERS = {"Context", "HandlerError", "JobProcessingError", "PermanentFailure", "handler"}
+GENERATION = {"Image", "Images"}
 OUTBOX = {"enqueue_generation", "enqueue_generation_sync", "start_outbox_relay"}
 ERRORS = {
     *("AirunnerError", "AlreadyExists", "DeadlineExceeded", "FailedPrecondition", "InternalError"),
     *("InvalidArgument", "NotFound", "PermissionDenied", "ResourceExhausted", "SequenceMismatch"),
     *("Unauthenticated", "Unavailable"),
 }
-NAMES = CLIENTS | JOBS | ASKING | WORKERS | EVENTS | READING | HANDLERS | OUTBOX | ERRORS
+NAMES = CLIENTS | JOBS | ASKING | WORKERS | EVENTS | READING | HANDLERS | GENERATION | OUTBOX | ERRORS
 # Paths that the README or the pages printed once.
 PRINTED_PATHS = (
     *(f"airunner.domain.event.{name}" for name in ("Event", "Output", "ProcessEnd", "ProcessError")),

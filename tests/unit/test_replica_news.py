@@ -213,6 +213,22 @@ async def test_a_look_that_fails_is_repeated_and_ends_nothing(replicas: Replicas
     watching.cancel()
 
 
+async def test_that_a_job_is_watched_is_said_every_10_seconds_and_sooner_after_a_failure(
+    replicas: Replicas,
+) -> None:
+    held = await replicas.a.new_claim()
+    replicas.store.failure = Unavailable("away")
+    watching, _ = await _watches(replicas.b, held)
+    await replicas.advance(1)
+    replicas.store.failure = None
+    assert not replicas.store.noted
+    await replicas.advance(2)
+    assert replicas.store.noted == [held.job.job_id]
+    await replicas.advance(30)
+    assert replicas.store.noted == [held.job.job_id] * 4
+    watching.cancel()
+
+
 async def test_a_job_that_is_gone_rings_once(replicas: Replicas) -> None:
     with replicas.a.services.notifier.listen("job:nowhere") as bell:
         await replicas.advance(20)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from airunner.app import (
     back_up_store,
+    build_services,
     build_signer,
     build_store,
     locate_store,
@@ -15,7 +17,7 @@ from airunner.app import (
     restore_store,
 )
 from airunner.config import Settings, StoreType
-from airunner.config.settings import AwsSettings, DynamodbSettings, StoreSettings
+from airunner.config.settings import AwsSettings, ClusterSettings, DynamodbSettings, StoreSettings
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import FailedPrecondition
 from airunner.stores.registry import STORES
@@ -54,6 +56,18 @@ def test_what_a_store_can_do_beyond_the_others(kind: StoreType, is_aws: bool, fo
     assert store.changes is None
     streaming = build_store(settings_of(kind, folder, streams=True), SystemClock())
     assert (streaming.changes is not None) == is_aws
+
+
+@pytest.mark.parametrize(("kind", "can_ring"), [(kind, kind is StoreType.AWS) for kind in StoreType])
+def test_servers_ring_each_other_where_they_share_a_store_and_say_where_they_are(
+    kind: StoreType, can_ring: bool, folder: Path
+) -> None:
+    silent = settings_of(kind, folder).model_copy(update={"token_keys": (SecretStr("k" * 32),)})
+    told = silent.model_copy(update={"cluster": ClusterSettings(advertise="http://10.0.0.7:8080/")})
+    assert told.cluster.advertise == "http://10.0.0.7:8080"
+    services = build_services(told, SystemClock())
+    assert (services.ringer is not None, services.bells is not None) == (can_ring, can_ring)
+    assert build_services(silent, SystemClock()).bells is None
 
 
 def test_what_cannot_be_done_beside_a_server_is_said(folder: Path) -> None:

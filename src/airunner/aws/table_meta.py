@@ -30,7 +30,8 @@ _OLDER_BESIDE: Final = 1
 """So many versions older may work beside us: servers are upgraded one after the other."""
 
 _TRIES: Final = 5
-_OTHER_KEYS: Final = frozenset({"ValidationException"})
+# Of a table with other keys, which provisioning refuses and says why, and of one that is being deleted.
+_NOBODYS: Final = frozenset({"ValidationException", "ResourceNotFoundException"})
 _ABSENT: Final = frozenset({"ResourceNotFoundException", "AccessDeniedException"})
 
 
@@ -99,10 +100,9 @@ class TableOwnership:
         there = {name async for page in pages for name in page["TableNames"]}
         if self._table.name in there:
             try:
-                self._check(await self._read(self._table.name, expected=_OTHER_KEYS))
+                self._check(await self._read(self._table.name, expected=_NOBODYS))
             except Refused as refused:
-                # A table with other keys: provisioning refuses it, and says what it found.
-                if refused.code not in _OTHER_KEYS:
+                if refused.code not in _NOBODYS:
                     raise
         elif self._table.former_name in there:
             await self._refuse_former()

@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "server": ("server:server", SERVING),
     "worker": ("worker:worker", SERVING),
     "outbox": ("outbox:outbox", SERVING),
+    "generation": ("generation:generation", SERVING),
     "keys": ("keys:keys", SERVING),
     "backup": ("backup:backup", SERVING),
     "restore": ("restore:restore", SERVING),

@@ -29,6 +29,10 @@ FOREIGN_VARIABLES = {
     "AWS_REGION": "store.aws.region",
     "AWS_ENDPOINT_URL": "store.aws.endpoint_url",
     "SQS_MAIN_QUEUE_URL": "generation.queue_url",
+    "SQS_DLQ_QUEUE_URL": "generation.dead_letter_url",
+    "SQS_IDLE_DELAY_MS": "generation.idle_delay_millis",
+    "GEN_WORKER_CONCURRENCY": "generation.concurrency",
+    "GEN_WORKER_SETTINGS_REFRESH_MS": "generation.settings_refresh_millis",
 }
 # One that many programs have: it means us only where a command is about the application's database.
 DATABASE_VARIABLES = {"DATABASE_URL": "postgres.dsn"}

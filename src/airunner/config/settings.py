@@ -229,11 +229,22 @@ class OutboxSettings(Section):
 
 
 class GenerationSettings(Section):
-    """The message queue of generation, and how long its sessions stay."""
+    """The message queue of generation, how its worker works, and how long its sessions stay."""
 
     queue_url: ServerUrl | None = None
+    dead_letter_url: ServerUrl | None = None
     max_receive_count: WholeNumber = Field(default=5, ge=1, le=1_000)
     session_days: WholeNumber = Field(default=0, ge=0, le=MAX_RETENTION_DAYS)
+    handlers: CommaList[str] = ()
+    concurrency: WholeNumber = Field(default=5, ge=1, le=10)
+    settings_refresh_millis: WholeNumber = Field(default=30_000, ge=100, le=3_600_000)
+    idle_delay_millis: WholeNumber = Field(default=0, ge=0, le=3_600_000)
+    visibility_seconds: WholeNumber = Field(default=120, ge=10, le=MAX_VISIBILITY_SECONDS)
+    handler_deadline_seconds: WholeNumber = Field(default=900, ge=1, le=39_600)
+    retry_first_seconds: WholeNumber = Field(default=30, ge=1, le=900)
+    retry_max_seconds: WholeNumber = Field(default=900, ge=1, le=MAX_VISIBILITY_SECONDS)
+    drain_seconds: Seconds = Field(default=30, ge=0, le=MAX_VISIBILITY_SECONDS)
+    metrics_listen: ListenAddress | None = None
 
 
 class TelemetrySettings(Section):

@@ -13,7 +13,7 @@ from airunner.config.loading import TRUST_VARIABLE, Loaded
 
 _KEY: Final = "client.api_key"
 _ADDRESSES: Final = ("client.server", "client.events_server")
-_HANDLERS: Final = "worker.handlers"
+_HANDLERS: Final = ("worker.handlers", "generation.handlers")
 
 
 def check_key_destination(loaded: Loaded) -> None:
@@ -32,11 +32,14 @@ def check_key_destination(loaded: Loaded) -> None:
 
 def check_handler_origins(loaded: Loaded) -> None:
     """Refuse to run code that only a file of the current folder asks for."""
-    if _HANDLERS in loaded.from_folder:
-        raise ConfigError([
-            f"{_HANDLERS} is from this folder ({loaded.origins[_HANDLERS]}): code that a folder names is not "
-            f"run. {_remedy('--handlers')}"
-        ])  # fmt: skip
+    problems = [
+        f"{path} is from this folder ({loaded.origins[path]}): code that a folder names is not run. "
+        f"{_remedy('--handlers')}"
+        for path in _HANDLERS
+        if path in loaded.from_folder
+    ]
+    if problems:
+        raise ConfigError(problems)
 
 
 def _remedy(flag: str) -> str:

@@ -19,11 +19,19 @@ AirunnerError
 ├── PermissionDenied
 └── InternalError            our fault; the text for callers is fixed
 
-Apart from it stand the two things a handler may say about its own delivery: PermanentFailure and
-VisibilityLost.
+Apart from it stand the things a handler may say about its own delivery: PermanentFailure,
+JobProcessingError and VisibilityLost. `permanent_failure` tells which errors are never tried again.
 """
 
 from __future__ import annotations
+
+import re
+from typing import Final
+
+# After the code there is nothing more, or a text that is set apart from it.
+_DEAD_LETTER: Final = re.compile(
+    r"DLQ:(?P<code>[A-Za-z0-9_-]{1,64})(?:(?::|\s)\s*(?P<message>.*))?\Z", re.DOTALL
+)
 
 
 class AirunnerError(Exception):
@@ -119,6 +127,16 @@ class PermanentFailure(Exception):
         self.code = code
 
 
+class JobProcessingError(Exception):
+    """Raised by a handler that could not do its work: it is tried again, unless `permanent` is set."""
+
+    def __init__(self, message: str = "", *, permanent: bool = False, code: str = "permanent") -> None:
+        super().__init__(message)
+        self.permanent = permanent
+        self.code = code
+        """Why it is permanent, as a word for programs."""
+
+
 class VisibilityLost(Exception):
     """Somebody else holds the delivery now; whatever was done for it must be forgotten."""
 
@@ -128,8 +146,44 @@ def retry_after_seconds(error: BaseException) -> float:
     return error.retry_after_seconds if isinstance(error, Overloaded) else 0.0
 
 
+def permanent_failure(error: BaseException) -> PermanentFailure | None:
+    """Return an error as the permanent failure that it is; None if the work may be tried again.
+
+    Permanent are PermanentFailure, JobProcessingError with `permanent`, and any other Exception whose text is
+    `DLQ:CODE`, alone or with a colon or a space and more text behind it. CODE is 1 to 64 letters, digits, `_`
+    and `-`. This is the one place where that is decided, for jobs and for messages.
+    """
+    if isinstance(error, PermanentFailure):
+        return error
+    if not isinstance(error, Exception):
+        return None
+    text = message_of(error)
+    if named := _DEAD_LETTER.match(text):
+        failure = PermanentFailure(named["code"], named["message"] or "")
+    elif isinstance(error, JobProcessingError) and error.permanent:
+        failure = PermanentFailure(error.code, text)
+    else:
+        return None
+    failure.__cause__ = error
+    return failure
+
+
 def error_text(error: BaseException) -> str:
     """Return what a log says of an error: our own by their sentence, others by their class and message."""
     if isinstance(error, AirunnerError):
         return error.text
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return class_and_message(error)
+
+
+def class_and_message(error: BaseException) -> str:
+    """Return any error as its class and, if it has one, its message."""
+    text = message_of(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def message_of(error: BaseException) -> str:
+    """Return the text of any error; empty if it has none, or raises when it is asked for it."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  a class that somebody else wrote harms nobody who reports its errors
+        return ""

@@ -6,7 +6,7 @@ proves both equal.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from airunner.aws.provision.definitions import QueueDefinition, ResourceDefinitions
 from airunner.config import ConfigError
@@ -14,9 +14,6 @@ from airunner.outbox.schema import GENERATION_QUEUE
 
 if TYPE_CHECKING:
     from airunner.config import Settings
-
-VISIBILITY_SECONDS: Final = 120
-"""How long a message is hidden by a receive that does not say so; workers extend it while they work."""
 
 
 def generation_resources(settings: Settings) -> ResourceDefinitions:
@@ -29,7 +26,7 @@ def generation_resources(settings: Settings) -> ResourceDefinitions:
         dead_letter_name=f"{name}-dlq",
         max_receive_count=settings.generation.max_receive_count,
         keeps_more_receives=False,
-        visibility_seconds=VISIBILITY_SECONDS,
+        visibility_seconds=settings.generation.visibility_seconds,
     )
     return ResourceDefinitions(queues=[queue])
 

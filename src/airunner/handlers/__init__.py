@@ -10,9 +10,9 @@
 A worker finds them with `airunner worker --handlers MODULE|PATH`.
 """
 
-from airunner.domain.errors import PermanentFailure
+from airunner.domain.errors import JobProcessingError, PermanentFailure
 from airunner.handlers.arguments import HandlerError
 from airunner.handlers.context import Context
 from airunner.handlers.registry import handler
 
-__all__ = ["Context", "HandlerError", "PermanentFailure", "handler"]
+__all__ = ["Context", "HandlerError", "JobProcessingError", "PermanentFailure", "handler"]

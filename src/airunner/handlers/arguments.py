@@ -15,6 +15,7 @@ from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 from airunner.domain.errors import PermanentFailure
 from airunner.domain.limits import MAX_RESULT_OUTPUT_BYTES
 from airunner.handlers.context import Context
+from airunner.handlers.images import Images
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _PLAIN: Final = (inspect.Parameter.empty, Any, dict, object)
@@ -68,7 +69,7 @@ def result_json(value: object) -> str:
     if value is None:
         return ""
     try:
-        text = pydantic_core.to_json(value).decode()
+        text = pydantic_core.to_json(value.to_json() if isinstance(value, Images) else value).decode()
     except (pydantic_core.PydanticSerializationError, ValueError, RecursionError) as error:
         raise PermanentFailure("invalid_result", f"the result has no JSON form: {error}") from None
     if len(text.encode()) > MAX_RESULT_OUTPUT_BYTES:

@@ -12,6 +12,7 @@ from contextvars import Context as Variables
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from airunner.domain.errors import class_and_message
 from airunner.handlers.arguments import result_json
 from airunner.handlers.busy_threads import BusyThreads
 from airunner.handlers.capture import current_output
@@ -265,7 +266,6 @@ def _run(call: HandlerCall[Any, Any]) -> None:
 
 
 def _ended_by(error: BaseException) -> HandlerEnded:
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    ended = HandlerEnded(f"the handler ended by {text}")
+    ended = HandlerEnded(f"the handler ended by {class_and_message(error)}")
     ended.__cause__ = error
     return ended

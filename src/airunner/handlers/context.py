@@ -65,6 +65,11 @@ class Context:
     """The queue that the job or the message was taken from."""
     attempt: int
     """The number of this attempt, from 1; of a message, its receive count."""
+    request_id: str = ""
+    """The id that the sender gave to the request, the same at each try: a key for effects that shall happen
+    once."""
+    last_try: bool = False
+    """Whether an error now is the end: the job has no try left, or its queue delivers the message no more."""
     environment: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
     """The variables of the job, secret ones included; a message has none."""
     metadata: Mapping[str, str] = field(default_factory=lambda: _EMPTY)

@@ -14,7 +14,7 @@ from typing import Final
 
 from airunner.domain.errors import InvalidArgument
 from airunner.handlers.arguments import HandlerError
-from airunner.handlers.registry import Registry, handler, names_of
+from airunner.handlers.registry import Hooks, Registry, handler, hooks_of, names_of
 
 # Files are loaded under this name, so that a file called json.py hides no module of that name.
 _NAMESPACE: Final = "airunner_handlers"
@@ -94,25 +94,28 @@ def _file(path: Path) -> ModuleType:
 
 def _register(registry: Registry, module: ModuleType) -> None:
     source = getattr(module, "__file__", None) or module.__name__
+    hooks = Hooks(
+        on_success=getattr(module, "on_success", None), compensate=getattr(module, "compensate", None)
+    )
     try:
         for value in list(vars(module).values()):
             for name in names_of(value):
-                registry.add(name, value, source)
+                registry.add(name, value, source, hooks_of(value).over(hooks))
         names = getattr(module, "job_names", None)
         if names is not None:
-            _register_plain(registry, module, names, source)
+            _register_plain(registry, module, names, source, hooks)
     except InvalidArgument as error:
         raise HandlerError(f"{source}: {error.text}") from None
 
 
-def _register_plain(registry: Registry, module: ModuleType, names: object, source: str) -> None:
+def _register_plain(registry: Registry, module: ModuleType, names: object, source: str, hooks: Hooks) -> None:
     function = getattr(module, "handler", None)
     if not callable(function) or function is handler:
         raise HandlerError(f"{source} has job_names, but no function `handler`")
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
         raise HandlerError(f"{source}: job_names must be a list of names")
     for name in names:
-        registry.add(name, function, source)
+        registry.add(name, function, source, hooks)
 
 
 def _what_went_wrong(error: Exception) -> str:

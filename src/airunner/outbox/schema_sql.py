@@ -55,6 +55,9 @@ CREATE TABLE {schema}.generation_sessions (
     error text NOT NULL DEFAULT '',
     result jsonb,
     attempts integer NOT NULL DEFAULT 0,
+    first_error text NOT NULL DEFAULT '',
+    last_error text NOT NULL DEFAULT '',
+    lost_after timestamptz,
     created_at timestamptz NOT NULL,
     sent_at timestamptz,
     started_at timestamptz,
@@ -66,6 +69,10 @@ CREATE INDEX generation_sessions_changed ON {schema}.generation_sessions
     (principal, greatest(created_at, started_at, finished_at));
 CREATE INDEX generation_sessions_finished ON {schema}.generation_sessions (finished_at)
     WHERE finished_at IS NOT NULL;
+COMMENT ON COLUMN {schema}.generation_sessions.lost_after IS
+    'Set with the last allowed try: without a verdict by then, nobody works on it any more';
+CREATE INDEX generation_sessions_lost ON {schema}.generation_sessions (lost_after)
+    WHERE lost_after IS NOT NULL;
 
 CREATE TABLE {schema}.images (
     session_id uuid NOT NULL REFERENCES {schema}.generation_sessions (id) ON DELETE CASCADE,

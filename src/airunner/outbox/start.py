@@ -21,7 +21,7 @@ from airunner.services.periodic import Periodic
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from airunner.config import Settings
     from airunner.domain.clock import Clock
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from airunner.outbox.table import OutboxStatus
     from airunner.postgres.listening import Listener
     from airunner.postgres.pool import Database, PostgresOptions
+    from airunner.services.api import JobsApi
 
 _log = get_logger("airunner.outbox")
 
@@ -56,13 +57,23 @@ class OutboxRelay:
     `run` is all of it, until `drain`; `start` and `stop` do the same in a task of its own.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, *, sink: Sink | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        *,
+        sink: Sink | None = None,
+        more_loops: Callable[[Database, JobsApi | None], Sequence[Periodic]] = lambda _database, _jobs: (),
+    ) -> None:
+        """Make one; `more_loops` are begun with it, on its database and, with sink `jobs`, its client."""
         if not settings.postgres.dsn_text:
             raise ConfigError(["postgres.dsn: must be set, there or as DATABASE_URL"])
         self._settings = settings
         self._clock = clock
         self._stack = AsyncExitStack()
         self._given_sink = sink
+        self._more_loops = more_loops
+        self._jobs: JobsApi | None = None
         self._relay: Relay | None = None
         self._loops: list[Periodic] = []
         self._opening: asyncio.Future[None] | None = None
@@ -137,6 +148,7 @@ class OutboxRelay:
             await check_outbox(database, self._settings.postgres.schema)
             sink = self._given_sink or await self._open_sink(stack)
             relay, listener = self._compose(database, sink)
+            self._loops += self._more_loops(database, self._jobs)
             stack.push_async_callback(listener.stop)
             listener.start()
             for loop in self._loops:
@@ -183,7 +195,8 @@ class OutboxRelay:
                 ca_file=client.ca_file,
                 timeout_seconds=client.timeout_seconds,
             )
-            return JobsSink(await stack.enter_async_context(jobs))
+            self._jobs = await stack.enter_async_context(jobs)
+            return JobsSink(self._jobs)
         return await _open_sqs(stack, self._settings, self._clock)
 
     async def _close(self) -> None:

@@ -4,7 +4,8 @@ Everything that works is a Consumer over a Source: the job worker's source is th
 one's is a message queue. How the processing of a delivery ends decides what becomes of the delivery:
 
 - it returns: the delivery is acked, with what was returned;
-- it raises PermanentFailure: the delivery is dead-lettered, with the reason attached;
+- it raises a permanent error (see `domain.errors.permanent_failure`): the delivery is dead-lettered, with the
+  reason attached;
 - its visibility was lost: the delivery is forgotten, and nothing that was done for it may be seen;
 - anything else: the delivery is released after the delay of the retry policy.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from airunner.domain.background import WakeUp
-from airunner.domain.errors import PermanentFailure, VisibilityLost, error_text, retry_after_seconds
+from airunner.domain.errors import VisibilityLost, error_text, permanent_failure, retry_after_seconds
 from airunner.queues.base import ConsumerOptions, Delivery, Hold, Runner, Source, TryAgain
 from airunner.queues.settlements import Settlements
 from airunner.telemetry.logs import get_logger
@@ -225,13 +225,17 @@ class Consumer(Generic[T, R]):
         held.settling = True
         if isinstance(error, asyncio.CancelledError):
             self._settlements.release(delivery, 0, "")
-        elif isinstance(error, PermanentFailure):
-            self._settlements.dead_letter(delivery, error)
+        elif isinstance(error, TryAgain):
+            self._try_again(delivery, str(error))
+        elif failure := permanent_failure(error):
+            self._settlements.dead_letter(delivery, failure)
         else:
-            reason = str(error) if isinstance(error, TryAgain) else error_text(error)
-            _log.warning("handler.failed", key=delivery.key, attempt=delivery.attempt, error=reason)
-            delay = self._options.redelivery.delay(delivery.attempt)
-            self._settlements.release(delivery, delay, reason)
+            self._try_again(delivery, error_text(error))
+
+    def _try_again(self, delivery: Delivery[T], reason: str) -> None:
+        _log.warning("handler.failed", key=delivery.key, attempt=delivery.attempt, error=reason)
+        delay = self._options.redelivery.delay(delivery.attempt)
+        self._settlements.release(delivery, delay, reason)
 
     def _forget(self, delivery: Delivery[T]) -> None:
         held = self._held.pop(delivery, None)

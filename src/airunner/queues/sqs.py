@@ -58,7 +58,7 @@ class SqsQueue:
         self, max_messages: int, *, wait_seconds: int = 0, visibility_seconds: int = 30
     ) -> Sequence[Message]:
         """Return up to ten messages, waiting for the first."""
-        redrive = await self._redrive_policy()
+        redrive = await self.redrive_policy()
         received = await sqs.receive(
             self._aws,
             self._url,
@@ -107,6 +107,14 @@ class SqsQueue:
         """Return how many messages there are."""
         return QueueDepth(**await sqs.count_messages(self._aws, self._url))
 
+    async def redrive_policy(self) -> RedrivePolicy | None:
+        """Return after how many receives the queue puts a message aside, and where; None if it never does."""
+        async with self._reading:
+            if not self._is_redrive_known:
+                self._redrive = await sqs.read_redrive_policy(self._aws, self._url)
+                self._is_redrive_known = True
+        return self._redrive
+
     async def _hide(self, message: Message, seconds: int) -> bool:
         (error,) = await sqs.change_visibility(self._aws, self._url, [message.receipt], seconds)
         if error is None:
@@ -121,15 +129,8 @@ class SqsQueue:
 
         return await send_entries(prepare_entries(messages, _entry), send)
 
-    async def _redrive_policy(self) -> RedrivePolicy | None:
-        async with self._reading:
-            if not self._is_redrive_known:
-                self._redrive = await sqs.read_redrive_policy(self._aws, self._url)
-                self._is_redrive_known = True
-        return self._redrive
-
     async def _find_dead_letters(self) -> str:
-        redrive = await self._redrive_policy()
+        redrive = await self.redrive_policy()
         url = self._dead_letter_url or (redrive.dead_letter_url if redrive else "")
         if not url:
             raise FailedPrecondition(f"queue {self.name} has no dead-letter queue")

@@ -65,13 +65,13 @@ class Services:
         rules: ServiceRules | None = None,
         replica: Replica | None = None,
     ) -> None:
-        """With `replica`, other servers of the store may ring here, and these services there."""
+        """With `replica`, others that share the store, if it can be shared, and this one ring each other."""
         rules = rules or ServiceRules()
         self.store = store
         self.clock = clock
         self.admission = Admission(rules.admission, clock)
         self.queue_names = QueueNames(store, self.admission, clock)
-        self.bells = SignedBells(signer, clock) if replica else None
+        self.bells = SignedBells(signer, clock) if replica and store.shared else None
         self.ringer = (
             Ringer(replica.address, post=replica.post, bells=self.bells, clock=SystemClock())
             if replica and self.bells

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airunner.telemetry.generation_metrics import (
+    GENERATION_METRICS,
+    generation_concurrency,
+    generation_messages,
+    generation_retries,
+    generation_running,
+    generation_verdicts,
+)
 from airunner.telemetry.logs import set_up_logs
 from airunner.telemetry.otel_environment import otlp_is_wanted
 from airunner.telemetry.outbox_metrics import (
@@ -86,6 +94,7 @@ if TYPE_CHECKING:
     from airunner.telemetry.instruments import Instrument
 
 __all__ = [
+    "GENERATION_METRICS",
     "OUTBOX_METRICS",
     "SERVER_METRICS",
     "WORKER_METRICS",
@@ -119,6 +128,11 @@ __all__ = [
     "flush_latency",
     "flush_reason",
     "folders_not_removed",
+    "generation_concurrency",
+    "generation_messages",
+    "generation_retries",
+    "generation_running",
+    "generation_verdicts",
     "handlers_overdue",
     "heartbeats_failed",
     "jobs_completed",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airunner import telemetry
-from airunner.domain.errors import PermanentFailure, VisibilityLost
+from airunner.domain.errors import VisibilityLost, permanent_failure
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
@@ -32,8 +32,8 @@ class AttemptMetrics:
         except VisibilityLost:
             end = "lost"
             raise
-        except PermanentFailure:
-            end = "failure"
+        except Exception as error:
+            end = "failure" if permanent_failure(error) else end
             raise
         finally:
             telemetry.attempts_ended.add(1, "lost" if delivery.lost else end)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from airunner.aws.provision.resources import Writer
 
 _ABSENT: Final = "ResourceNotFoundException"
+_DELETING: Final = "DELETING"
 
 # Every view of a stream has the keys.
 _VIEWS_THAT_SERVE: Final = {
@@ -28,9 +29,9 @@ _VIEWS_THAT_SERVE: Final = {
 async def provide_table(writer: Writer, wanted: TableDefinition) -> Resource:
     """Make a table, or mend the one of its name; return when it is there."""
     name = wanted.name
-    if not await _exists(writer.aws, name):
+    found = await _find(writer, name)
+    if not found:
         return await _create(writer, wanted)
-    found = await _describe(writer.aws, name)
     _refuse_other_keys(found, wanted.creation)
     await _wait_until_active(writer, {"TableName": name})
     details = await _mend(writer, found, wanted.creation)
@@ -184,6 +185,22 @@ async def _provide_backups(writer: Writer, name: str) -> list[str]:
 # Reading
 
 
+async def _find(writer: Writer, name: str) -> Arguments:
+    """Return what a table is; empty where there is none, or where one was until its deletion was over."""
+    if not await _exists(writer.aws, name):
+        return {}
+    found = await _describe_if_there(writer.aws, name)
+
+    async def is_settled() -> bool:
+        nonlocal found
+        found = await _describe_if_there(writer.aws, name)
+        return found.get("TableStatus") != _DELETING
+
+    if found.get("TableStatus") == _DELETING:
+        await writer.wait_until(is_settled, f"table {name}, whose deletion is not over,")
+    return {} if found.get("TableStatus") == _DELETING else found
+
+
 async def _exists(aws: Aws, name: str) -> bool:
     async for page in Pages(aws.dynamodb, "ListTables"):
         if name in page["TableNames"]:
@@ -199,12 +216,9 @@ async def _wait_until_active(writer: Writer, wanted: Arguments, *, is_new: bool 
     name, needed = wanted["TableName"], _index_names(wanted)
 
     async def is_active() -> bool:
-        try:
-            table = await _describe(writer.aws, name, *([_ABSENT] if is_new else []))
-        except Refused as refused:
-            # DescribeTable may not know a table yet that was made a moment ago.
-            if not is_new or refused.code != _ABSENT:
-                raise
+        # DescribeTable may not know a table yet that was made a moment ago.
+        table = await (_describe_if_there if is_new else _describe)(writer.aws, name)
+        if not table:
             return False
         there = _indexes(table)
         parts = [table["TableStatus"], *(index["IndexStatus"] for index in there.values())]
@@ -216,6 +230,15 @@ async def _wait_until_active(writer: Writer, wanted: Arguments, *, is_new: bool 
 def _index_names(wanted: Arguments) -> set[str]:
     created = [update["Create"] for update in wanted.get("GlobalSecondaryIndexUpdates", [])]
     return {index["IndexName"] for index in [*wanted.get("GlobalSecondaryIndexes", []), *created]}
+
+
+async def _describe_if_there(aws: Aws, name: str) -> Arguments:
+    try:
+        return await _describe(aws, name, _ABSENT)
+    except Refused as refused:
+        if refused.code != _ABSENT:
+            raise
+        return {}
 
 
 async def _describe(aws: Aws, name: str, *expected: str) -> Arguments:

@@ -18,7 +18,7 @@ from airunner.cli.printing import announce, moment, print_json, print_table, say
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from airunner.config import Settings
+    from airunner.config import Loaded, Settings
     from airunner.outbox.start import OutboxRelay
     from airunner.outbox.table import OutboxTable
 
@@ -41,8 +41,12 @@ class DatabaseOptions:
 
     def load(self, flags: dict[str, object] | None = None) -> Settings:
         """Return the settings in effect."""
+        return self.load_with_origins(flags).settings
+
+    def load_with_origins(self, flags: dict[str, object] | None = None) -> Loaded:
+        """Return the settings in effect, and where each is from."""
         given = {"postgres.schema": self.schema, **(flags or {})}
-        return load(self.config, given, with_database=True).settings
+        return load(self.config, given, with_database=True)
 
 
 DEFAULT_DATABASE: Final = DatabaseOptions()
@@ -84,6 +88,10 @@ def migrate(
 def relay(
     *,
     sink: Annotated[str | None, Parameter(help="sqs or jobs. Default: sqs")] = None,
+    handlers: Annotated[
+        tuple[str, ...],
+        Parameter(help="Handlers whose hooks end generation work that was lost; repeatable. Default: none"),
+    ] = (),
     metrics_listen: Annotated[
         str | None, Parameter(help="HOST:PORT that serves /metrics and /healthz. Default: none")
     ] = None,
@@ -98,14 +106,17 @@ def relay(
     """
     from airunner import telemetry
     from airunner.cli.event_loop import run_on_uvloop
-    from airunner.config import process_environment
+    from airunner.config import check_handler_origins, process_environment
 
-    settings = database.load({
+    loaded = database.load_with_origins({
         "outbox.sink": sink,
+        "generation.handlers": ",".join(handlers) if handlers else None,
         "outbox.metrics_listen": metrics_listen,
         "log_level": log_level,
         "log_format": log_format,
     })  # fmt: skip
+    check_handler_origins(loaded)
+    settings = loaded.settings
     telemetry.set_up_logs(settings.log_level, settings.log_format)
     is_measured = settings.outbox.metrics_listen or telemetry.otlp_is_wanted(process_environment())
     with collected_metrics("airunner-outbox", telemetry.OUTBOX_METRICS) if is_measured else nullcontext():
@@ -207,11 +218,10 @@ def _ask(options: DatabaseOptions, question: Callable[[OutboxTable], Awaitable[T
 
 
 async def _relay(settings: Settings) -> None:
+    from airunner.app import build_outbox_relay
     from airunner.cli.signals import on_shutdown_signals
-    from airunner.domain.clock import SystemClock
-    from airunner.outbox.start import OutboxRelay
 
-    relay = OutboxRelay(settings, SystemClock())
+    relay = build_outbox_relay(settings)
     running = asyncio.create_task(relay.run())
     draining: list[asyncio.Task[None]] = []
     on_shutdown_signals(lambda: draining.append(asyncio.create_task(relay.stop())), running.cancel)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from airunner.generation.session_api.records import SessionState, SessionView
     from airunner.services.notifier import Notifier
 
-SESSION_CHANNEL: Final = "session_completed"
-"""What a verdict notifies, with the id of the session and nothing else."""
 LOOK_SECONDS: Final = 5.0
 """How often the sessions are read again that somebody waits for: a notification may be lost."""
 _FAILURE_SECONDS: Final = 1.0

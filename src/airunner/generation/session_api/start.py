@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from airunner.generation.session_api.feed import SESSION_CHANNEL
 from airunner.generation.session_api.service import GenerationService
+from airunner.generation.sessions import COMPLETED_CHANNEL
 from airunner.outbox.start import listen_options, postgres_options
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def make_generations(settings: Settings, services: Services) -> GenerationServic
     feed = generations.feed
     generations.listener = Listener(
         replace(listen_options(settings), application_name=_NAME),
-        [SESSION_CHANNEL],
+        [COMPLETED_CHANNEL],
         on_payload=feed.heard,
         on_gap=feed.look_soon,
         clock=services.clock,

@@ -286,7 +286,7 @@ def _life(item: Item) -> Lifecycle:
 def _watchers_at(item: Item) -> tuple[tuple[str, int], ...]:
     """Return who watches a job where, and until when; what cannot be read of it is not worth a job."""
     found: list[tuple[str, int]] = []
-    for name, value in item.items():
+    for name, value in item.items() if "watched_until" in item else ():
         if name.startswith(WATCHER_PREFIX):
             with suppress(KeyError, TypeError, ValueError):
                 found.append((str(value["M"]["address"]["S"]), int(value["M"]["until"]["N"])))

@@ -6,7 +6,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from airunner.domain.errors import PermanentFailure, VisibilityLost
+from airunner.domain.errors import VisibilityLost, permanent_failure
 from airunner.domain.event import ProcessEnd
 from airunner.domain.job import Outcome
 from airunner.telemetry.logs import get_logger
@@ -35,8 +35,8 @@ class HandlerAttempt:
     A handler that is stopped (its job cancelled, timed out or lost, or the worker shutting down) has the
     outcome of that, whatever it returns. It may take a second to end after its time-out, and `grace_seconds`
     when it was cancelled; the attempt of one that goes on regardless ends without it, and nothing that it
-    prints or returns from then on is seen. PermanentFailure ends the job, any other error gives it back to be
-    tried again.
+    prints or returns from then on is seen. A permanent error ends the job (`permanent_failure` tells which),
+    any other one gives it back to be tried again.
     """
 
     def __init__(
@@ -132,6 +132,8 @@ class HandlerAttempt:
             return self._stopped_end(timeout_seconds)
         if error is None:
             return AttemptEnd(outcome=Outcome.SUCCESS, exit_code=0, output_json=result)
+        failure = permanent_failure(error)
+        error = failure or error
         text = self._report.redacted(summary_of(error))[:_ERROR_LENGTH]
         note = self._report.redacted(details_of(error))[-_NOTE_LENGTH:]
         return AttemptEnd(
@@ -140,7 +142,7 @@ class HandlerAttempt:
             error=text,
             notes=(note,),
             # After the last try the end is reported with its proof, which giving back does not carry.
-            again=not isinstance(error, PermanentFailure) and self._delivery.body.job.life.tries_left > 0,
+            again=failure is None and self._delivery.body.job.life.tries_left > 0,
         )
 
     def _stopped_end(self, timeout_seconds: int) -> AttemptEnd:

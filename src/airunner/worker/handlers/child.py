@@ -15,7 +15,7 @@ from contextvars import Context as Variables
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from airunner.domain.errors import PermanentFailure
+from airunner.domain.errors import permanent_failure
 from airunner.handlers.arguments import HandlerError
 from airunner.handlers.calls import HandlerCall
 from airunner.handlers.capture import captured
@@ -142,8 +142,8 @@ def _end(call: _Call) -> tuple[object, ...]:
     error = call.error
     if error is None:
         return "returned", call.result
-    if isinstance(error, PermanentFailure):
-        return "permanent", error.code[:_PIECE], str(error)[:_PIECE]
+    if failure := permanent_failure(error):
+        return "permanent", failure.code[:_PIECE], str(failure)[:_PIECE]
     return "failed", summary_of(error)[:_PIECE], details_of(error)[-_PIECE:]
 
 

@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 from typing import Final
 
-from airunner.domain.errors import PermanentFailure
+from airunner.domain.errors import PermanentFailure, class_and_message, message_of
 
 _AIRUNNER: Final = str(Path(__file__).parents[2]) + os.sep
 
@@ -25,8 +25,9 @@ def summary_of(error: BaseException) -> str:
     if isinstance(error, RemoteFailure):
         return str(error)
     if isinstance(error, PermanentFailure):
-        return f"{error.code}: {error}" if str(error) != error.code else error.code
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        text = message_of(error)
+        return f"{error.code}: {text}" if text not in {"", error.code} else error.code
+    return class_and_message(error)
 
 
 def details_of(error: Exception) -> str:

@@ -241,6 +241,8 @@ def _context(job: Job, output: JobOutput) -> Context:
         job_id=job.job_id,
         queue=job.queue,
         attempt=job.attempt,
+        request_id=job.request_id,
+        last_try=job.life.tries_left <= 0,
         # Read-only: jobs with equal parameters may share theirs.
         environment=MappingProxyType(job.params.environment),
         metadata=MappingProxyType(job.params.metadata),

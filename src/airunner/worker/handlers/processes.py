@@ -250,6 +250,8 @@ def _fields(context: Context | None) -> dict[str, object] | None:
         "job_id": context.job_id,
         "queue": context.queue,
         "attempt": context.attempt,
+        "request_id": context.request_id,
+        "last_try": context.last_try,
         "environment": dict(context.environment),
         "metadata": dict(context.metadata),
         "owner": context.owner,

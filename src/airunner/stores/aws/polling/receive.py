@@ -11,6 +11,8 @@ from airunner.aws.sqs import MAX_ENTRIES
 from airunner.domain.background import WakeUp
 from airunner.domain.errors import AirunnerError, error_text
 from airunner.domain.retry import RetryPolicy, retry
+from airunner.stores.aws.polling.at_hand import AtHand
+from airunner.stores.aws.polling.sweep import Sweeper, look
 from airunner.stores.aws.wakeups import GIVE_BACK_SECONDS
 from airunner.stores.waiting import WaitingRoom
 from airunner.telemetry.logs import get_logger
@@ -33,8 +35,6 @@ _AFTER_FAILURE: Final = RetryPolicy(first_seconds=1.0, max_seconds=5.0, jitter=0
 _MOST_POLLS: Final = 4
 # SQS answers a long poll at once if it has anything: a queue that did not within this has nothing.
 _ANSWERS_WITHIN_MS: Final = 500
-# How many receives that bring what it cannot do one call goes through before it answers.
-_MOST_REFUSALS: Final = 10
 
 
 class Receiver:
@@ -59,8 +59,6 @@ class Receiver:
         self._claimer = claimer
         self._gate = gate
         self._real_clock = real_clock
-        # How long one who does not want to wait waits: only a long poll asks all the servers of SQS.
-        self._short_poll_seconds = short_poll_seconds
         self._room: WaitingRoom[asyncio.Future[Sequence[Job]]] = WaitingRoom()
         # Demands that somebody works for, and whether they were withdrawn meanwhile.
         self._busy: dict[Demand, bool] = {}
@@ -68,13 +66,19 @@ class Receiver:
         self._polls: dict[str, dict[asyncio.Task[None], int]] = {}
         # Those polls that have brought messages, and claim what they name or have it at hand.
         self._serving: set[asyncio.Task[None]] = set()
-        # What came for nobody, by its receipt.
-        self._at_hand: dict[str, dict[str, ReceivedWake]] = {}
+        self._at_hand = AtHand()
         # Somebody came, or a poll had its answer.
         self._news = WakeUp(real_clock)
         # Queues whose last messages nobody here could do: there may be many more of them before others.
         self._refusing: set[str] = set()
         self._closed = False
+        self._sweeper = Sweeper(
+            messages=messages,
+            claimer=claimer,
+            gate=gate,
+            at_hand=self._at_hand,
+            short_poll_seconds=short_poll_seconds,
+        )
 
     async def dequeue(self, demand: Demand) -> Sequence[Job]:
         """Claim jobs of the first queue that has any, or wait for them.
@@ -116,58 +120,12 @@ class Receiver:
         self._busy[demand] = False
         try:
             for queue in demand.queues:
-                jobs = await self._take(queue, demand)
+                jobs = await self._sweeper.take(queue, demand, self._share_out_refused)
                 if jobs or self._busy[demand]:
                     return jobs
         finally:
             del self._busy[demand]
         return ()
-
-    async def _take(self, queue: str, demand: Demand) -> list[Job]:
-        """Claim what is there, in as many receives as it takes."""
-        taken: list[Job] = []
-        room, refusals = demand.max_bytes, 0
-        while len(taken) < demand.max_jobs and room > 0 and refusals < _MOST_REFUSALS:
-            try:
-                received = await self._receive(queue, demand.max_jobs - len(taken), is_first=not taken)
-                if not received:
-                    break
-                found = await self._look(queue, received)
-                mine = [candidate for candidate in found if demand.can_do(candidate.handler_key)]
-                claimed = await self._claimer.claim(queue, mine, demand, room)
-                taken += claimed.jobs
-                room = claimed.room
-                others = [candidate for candidate in found if candidate not in mine]
-                await self._share_out(queue, others, refused=True)
-            except AirunnerError as error:
-                self._gate.distrust(queue)
-                if not taken:
-                    raise
-                # What was claimed before must not be lost.
-                _log.warning("aws.receive_failed", queue=queue, error=error.text)
-                break
-            refusals += bool(others)
-        return taken
-
-    async def _receive(self, queue: str, wanted: int, *, is_first: bool) -> list[ReceivedWake]:
-        """Return what is at hand, or else what a short receive brings, if the queue may be received from."""
-        if not await self._gate.is_open(queue):
-            return []
-        if at_hand := self._take_at_hand(queue, wanted):
-            return at_hand
-        wait_seconds = self._short_poll_seconds if is_first else 0
-        received = await self._messages.receive(queue, min(wanted, MAX_ENTRIES), wait_seconds)
-        # A poll of ours may have been quicker.
-        return received or self._take_at_hand(queue, wanted)
-
-    def _take_at_hand(self, queue: str, wanted: int) -> list[ReceivedWake]:
-        at_hand = self._at_hand.get(queue, {})
-        return [at_hand.pop(receipt) for receipt in list(at_hand)[:wanted]]
-
-    async def _look(self, queue: str, received: Sequence[ReceivedWake]) -> list[Candidate]:
-        is_paused, found = await self._claimer.look(queue, received)
-        self._gate.note(queue, is_paused=is_paused)
-        return found
 
     def _park(self, demand: Demand, answer: asyncio.Future[Sequence[Job]], *, first: bool = False) -> None:
         if self._closed:
@@ -235,7 +193,9 @@ class Receiver:
         while received:
             if queue in self._room.queues:
                 await self._let_preferred_first(queue)
-                received = await self._share_out(queue, await self._look(queue, received))
+                received = await self._share_out(
+                    queue, await look(self._claimer, self._gate, queue, received)
+                )
             else:
                 received = await self._keep_at_hand(queue, received, give_back_at)
 
@@ -243,11 +203,10 @@ class Receiver:
         self, queue: str, received: Sequence[ReceivedWake], until: int
     ) -> Sequence[ReceivedWake]:
         """Return those messages for which somebody has come; nothing once they went back."""
-        at_hand = self._at_hand.setdefault(queue, {})
-        at_hand |= {message.receipt: message for message in received}
+        self._at_hand.put(queue, received)
         while not self._closed and queue not in self._room.queues and await self._news.wait(until):
             pass
-        mine = [message for message in received if at_hand.pop(message.receipt, None)]
+        mine = self._at_hand.take_back(queue, received)
         if queue in self._room.queues:
             return mine
         left_seconds = max(0, -(-(until - self._real_clock.now()) // 1000))
@@ -270,26 +229,31 @@ class Receiver:
         asked_at = [min(polls.values()) for other in preferred if (polls := self._polls.get(other))]
         return max(asked_at, default=0) + _ANSWERS_WITHIN_MS
 
-    async def _share_out(
-        self, queue: str, found: Sequence[Candidate], *, refused: bool = False
-    ) -> list[ReceivedWake]:
-        """Give each who waits what it can do; return what is left because nobody waits.
+    async def _share_out(self, queue: str, found: Sequence[Candidate]) -> Sequence[ReceivedWake]:
+        """Give each who waits what it can do; return what is left because nobody waits."""
+        found = await self._serve_able(queue, found)
+        if queue not in self._room.queues:
+            return [candidate.message for candidate in found]
+        await self._pass_on(queue, found)
+        return ()
 
-        What nobody here can do rests for a while.
-        """
-        while found:
-            demand = next(self._able(queue, found), None)
-            if demand is None:
-                break
+    async def _share_out_refused(self, queue: str, found: Sequence[Candidate]) -> None:
+        """Give each who waits what it can do, of what somebody could not do."""
+        await self._pass_on(queue, await self._serve_able(queue, found))
+
+    async def _pass_on(self, queue: str, refused: Sequence[Candidate]) -> None:
+        """Let rest for a while what nobody here can do."""
+        self._refusing = self._refusing | {queue} if refused else self._refusing - {queue}
+        await self._claimer.pass_on(queue, refused)
+
+    async def _serve_able(self, queue: str, found: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Give each who waits what it can do; return the rest."""
+        while demand := next(self._able(queue, found), None):
             able = [candidate for candidate in found if demand.can_do(candidate.handler_key)]
             mine = able[: demand.max_jobs]
             found = [candidate for candidate in found if candidate not in mine]
             await self._serve_one(queue, mine, demand)
-        if not refused and queue not in self._room.queues:
-            return [candidate.message for candidate in found]
-        self._refusing = self._refusing | {queue} if found else self._refusing - {queue}
-        await self._claimer.pass_on(queue, found)
-        return []
+        return found
 
     def _able(self, queue: str, found: Sequence[Candidate]) -> Iterator[Demand]:
         """Yield those who wait and can do one of these jobs."""

@@ -107,6 +107,7 @@ class Reconciler:
         self._first_shard = 0
         self._give_up_at = 0
         self._is_cut = False
+        self._is_fruitful = False
 
     async def run(self, retention: Retention, now: int) -> Upkeep:
         """One pass: over the jobs that have not ended, and over those whose retention is over.
@@ -116,7 +117,8 @@ class Reconciler:
         """
         # Servers whose passes coincide mostly look at different shards, and find done what others did.
         self._first_shard = secrets.randbelow(self._layout.listing_shards)
-        self._give_up_at, self._is_cut = self._real_clock.monotonic() + PASS_MS, False
+        self._give_up_at = self._real_clock.monotonic() + PASS_MS
+        self._is_cut = self._is_fruitful = False
         ended: list[str] = []
         purged = 0
         try:
@@ -131,7 +133,7 @@ class Reconciler:
             if not ended:
                 raise
             _log.warning("maintenance.pass_cut", ended=len(ended), error=error.text)
-        has_more = self._is_cut and bool(ended or purged)
+        has_more = self._is_cut and (self._is_fruitful or bool(ended or purged))
         return Upkeep(ended_jobs=ended, purged_jobs=purged, has_more=has_more)
 
     async def recall(self, now: int) -> None:
@@ -214,7 +216,9 @@ class Reconciler:
         needs = await self._for_each(rows, lambda row: self._settle(row, now))
         waiting = [row for row, need in zip(rows, needs, strict=True) if need is _Need.MESSAGE]
         if waiting:
-            for job_id, error in (await self._resender.wake(queue, waiting, now)).items():
+            failed = await self._resender.wake(queue, waiting, now)
+            self._is_fruitful |= len(failed) < len(waiting)
+            for job_id, error in failed.items():
                 self._skip(job_id, error)
         return [row.job_id for row, need in zip(rows, needs, strict=True) if need is _Need.END]
 

@@ -1,0 +1,94 @@
+"""`airunner generation`: doing the work that applications enqueue for the generation queue."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from airunner.cli.commands.outbox import DEFAULT_DATABASE, DatabaseOptions
+from airunner.cli.metrics import collected_metrics
+from airunner.cli.printing import announce, say
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from airunner.config import Settings
+    from airunner.generation.start import GenerationWorker
+
+generation = App(name="generation", help="Do the work of the generation queue.")
+
+
+@generation.command
+def worker(
+    *,
+    handlers: Annotated[
+        tuple[str, ...],
+        Parameter(help="Module, package, file or folder of Python handlers; repeatable."),
+    ] = (),
+    concurrency: Annotated[
+        int | None, Parameter(help="Handlers at the same time, 1 to 10. Default: 5")
+    ] = None,
+    metrics_listen: Annotated[
+        str | None, Parameter(help="HOST:PORT that serves /metrics and /healthz. Default: none")
+    ] = None,
+    log_level: Annotated[str | None, Parameter(help="debug, info, warning or error.")] = None,
+    log_format: Annotated[str | None, Parameter(help="json, console or auto.")] = None,
+    database: DatabaseOptions = DEFAULT_DATABASE,
+) -> None:
+    """Do the work of the generation queue until SIGTERM or SIGINT.
+
+    The first signal drains: nothing more is received, handlers may finish (generation.drain_seconds), the
+    rest is given back. A second one ends it at once, and what it did is tried again elsewhere.
+    """
+    from airunner import telemetry
+    from airunner.cli.event_loop import run_on_uvloop
+    from airunner.config import check_handler_origins, process_environment
+
+    loaded = database.load_with_origins({
+        "generation.handlers": ",".join(handlers) if handlers else None,
+        "generation.concurrency": concurrency,
+        "generation.metrics_listen": metrics_listen,
+        "log_level": log_level,
+        "log_format": log_format,
+    })  # fmt: skip
+    check_handler_origins(loaded)
+    settings = loaded.settings
+    telemetry.set_up_logs(settings.log_level, settings.log_format)
+    is_measured = settings.generation.metrics_listen or telemetry.otlp_is_wanted(process_environment())
+    metrics = collected_metrics("airunner-generation", telemetry.GENERATION_METRICS)
+    with metrics if is_measured else nullcontext():
+        run_on_uvloop(_work(settings))
+
+
+async def _work(settings: Settings) -> None:
+    from airunner.app import build_generation_worker
+    from airunner.cli.signals import on_shutdown_signals
+
+    worker = build_generation_worker(settings)
+    running = asyncio.create_task(worker.run())
+    draining: list[asyncio.Task[None]] = []
+    on_shutdown_signals(lambda: draining.append(asyncio.create_task(worker.drain())), running.cancel)
+    async with _probes(settings, worker):
+        announce("airunner generation worker serves the queue of generation")
+        try:
+            await running
+        except asyncio.CancelledError:
+            say("the worker was ended at once")
+    await asyncio.gather(*draining)
+
+
+@asynccontextmanager
+async def _probes(settings: Settings, worker: GenerationWorker) -> AsyncIterator[None]:
+    """Serve the worker's pages, if they are wanted."""
+    listen = settings.generation.metrics_listen
+    if listen is None:
+        yield
+        return
+    from airunner.server.probes import serve_probes
+
+    async with serve_probes(listen.host, listen.port, lambda: worker.state) as url:
+        announce(f"airunner generation metrics on {url}/metrics")
+        yield

@@ -1,0 +1,74 @@
+"""The SQL of `SessionTable` and of the pass over lost work; `{schema}` stands for the quoted schema."""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+def render(statement: str, schema: str) -> str:
+    """Return a statement for a schema, given by its quoted name."""
+    return statement.replace("{session}", _SESSION).replace("{schema}", schema)
+
+
+_SESSION: Final = """\
+s.principal, s.user_id, s.name, s.request::text AS request, s.created_at, s.started_at, s.first_error,
+    s.last_error"""
+
+# What is answered of the session is as it was before. A later try of a copy of the message puts off when the
+# work is lost.
+BEGIN: Final = """\
+WITH wanted AS (
+    SELECT $1::text::uuid AS id,
+        EXISTS (SELECT FROM {schema}.outbox_effects WHERE outbox_id = $1::text::uuid AND kind = 'verdict')
+            AS has_verdict,
+        EXISTS (SELECT FROM {schema}.outbox_effects WHERE outbox_id = $1::text::uuid AND kind = 'letter')
+            AS has_letter
+), begun AS (
+    UPDATE {schema}.generation_sessions AS s SET
+        state = 'running',
+        attempts = greatest(s.attempts, $2::integer),
+        started_at = coalesce(s.started_at, {schema}.instant()),
+        lost_after = CASE WHEN $3::boolean OR s.lost_after IS NOT NULL
+            THEN greatest(s.lost_after, {schema}.instant() + make_interval(secs => $4::double precision)) END,
+        version = s.version + 1
+    FROM wanted AS w WHERE s.id = w.id AND NOT w.has_verdict AND s.finished_at IS NULL
+)
+SELECT w.id::text AS id, w.has_verdict, w.has_letter, s.state, s.code, s.error, s.attempts, s.finished_at,
+    {session}
+FROM wanted AS w LEFT JOIN {schema}.generation_sessions AS s USING (id)
+"""
+NOTE_ERROR: Final = """\
+UPDATE {schema}.generation_sessions SET
+    first_error = CASE WHEN first_error = '' THEN $2 ELSE first_error END, last_error = $2
+WHERE id = $1::text::uuid AND finished_at IS NULL
+"""
+# Whoever writes the row of the ledger writes the rest, and others find it. A second one waits for the first.
+SETTLE: Final = """\
+WITH effect AS (
+    INSERT INTO {schema}.outbox_effects (outbox_id, kind, at)
+    VALUES ($1::text::uuid, 'verdict', {schema}.instant())
+    ON CONFLICT DO NOTHING RETURNING outbox_id
+), settled AS (
+    UPDATE {schema}.outbox AS o SET verdict_at = {schema}.instant()
+    FROM effect AS e WHERE o.id = e.outbox_id
+), finished AS (
+    UPDATE {schema}.generation_sessions AS s SET
+        state = $2, code = $3, error = $4, result = $5::text::jsonb,
+        first_error = CASE WHEN s.first_error = '' THEN $4 ELSE s.first_error END,
+        last_error = CASE WHEN $4 = '' THEN s.last_error ELSE $4 END,
+        lost_after = NULL, finished_at = {schema}.instant(), version = s.version + 1
+    FROM effect AS e WHERE s.id = e.outbox_id RETURNING s.*
+), pictures AS (
+    INSERT INTO {schema}.images (session_id, position, place, content_type, bytes, sha256)
+    SELECT f.id, i.position, i.place, i.content_type, i.bytes, i.sha256
+    FROM finished AS f CROSS JOIN unnest($6::text[], $7::text[], $8::bigint[], $9::bytea[])
+        WITH ORDINALITY AS i (place, content_type, bytes, sha256, position)
+)
+SELECT e.outbox_id::text AS id, s.attempts, {session}, pg_current_xact_id()::text AS transaction,
+    pg_notify('session_completed', e.outbox_id::text)
+FROM effect AS e LEFT JOIN finished AS s ON s.id = e.outbox_id
+"""
+NOTE_LETTER: Final = """\
+INSERT INTO {schema}.outbox_effects (outbox_id, kind, at)
+VALUES ($1::text::uuid, 'letter', {schema}.instant()) ON CONFLICT DO NOTHING
+"""
