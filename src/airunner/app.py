@@ -65,6 +65,7 @@ def build_server(settings: Settings, *, exports_metrics: bool = False) -> Server
     )
     clock = SystemClock()
     services = build_services(settings, clock)
+    services.add_loop(services.settings.periodic())
     services.add_loop(QueueMetrics(services.jobs, clock, services.store.dead_letters).periodic())
     generations = build_generations(settings, services)
     exporter = build_exporter(settings) if exports_metrics else None

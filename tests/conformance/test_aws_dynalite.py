@@ -51,17 +51,30 @@ class TwoPlaces(Aws):
             raise ConditionFailed(await self._item(arguments["TableName"], arguments["Key"])) from None
 
     async def _put_each(self, puts: list[dict[str, Any]]) -> dict[str, Any]:
-        """Put items one by one: good enough where nobody else does."""
-        reasons = []
-        for put in puts:
-            key = {"job_id": put["Item"]["job_id"]}
-            found = await self._item(put["TableName"], key)
-            reasons.append(CancellationReason("ConditionalCheckFailed" if found else "None", found))
-        if any(reason.item for reason in reasons):
+        """Put items one by one, and take back what was put if one is refused: nobody else is there."""
+        before = [await self._item(put["TableName"], {"job_id": put["Item"]["job_id"]}) for put in puts]
+        reasons = [await self._put(put, item) for put, item in zip(puts, before, strict=True)]
+        if any(reason.code != "None" for reason in reasons):
+            for put, item, reason in zip(puts, before, reasons, strict=True):
+                if reason.code == "None":
+                    await self._take_back(put, item)
             raise TransactionCancelled(reasons)
-        for put in puts:
-            await self._tables.dynamodb("PutItem", TableName=put["TableName"], Item=put["Item"])
         return {}
+
+    async def _put(self, put: dict[str, Any], before: dict[str, Any] | None) -> CancellationReason:
+        arguments = {name: put[name] for name in put if name != "ReturnValuesOnConditionCheckFailure"}
+        try:
+            await self._tables.dynamodb("PutItem", **arguments)
+        except ConditionFailed:
+            return CancellationReason("ConditionalCheckFailed", before)
+        return CancellationReason("None", None)
+
+    async def _take_back(self, put: dict[str, Any], before: dict[str, Any] | None) -> None:
+        if before:
+            await self._tables.dynamodb("PutItem", TableName=put["TableName"], Item=before)
+        else:
+            key = {"job_id": put["Item"]["job_id"]}
+            await self._tables.dynamodb("DeleteItem", TableName=put["TableName"], Key=key)
 
     async def _item(self, table: str, key: dict[str, Any]) -> dict[str, Any] | None:
         answer = await self._tables.dynamodb("GetItem", TableName=table, Key=key, ConsistentRead=True)

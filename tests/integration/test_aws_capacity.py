@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.capacity import FEW, MANY, Finding, hot_queue, simulate, table
+from tests.support.capacity import FEW, MANY, Finding, simulate, table
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "capacity.md"
 
@@ -19,13 +19,6 @@ def test_the_page_shows_the_capacity_at_1000_jobs_a_second() -> None:
 @pytest.mark.slow
 def test_the_page_shows_the_capacity_at_10000_jobs_a_second() -> None:
     assert_shown(simulate(MANY))
-
-
-def test_the_capacity_of_a_queue_grows_with_its_shards() -> None:
-    few, more = simulate([(hot_queue, 1_000, 4), (hot_queue, 1_000, 8)])
-    assert not few.fits
-    assert few.key == more.key == "checks open#builds#SHARD"
-    assert more.fits
 
 
 def assert_shown(findings: Sequence[Finding]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from airunner.testing.clock import ManualClock
 from tests.doubles.aws.strict import StrictProxy
-from tests.doubles.aws.throughput import Throughput
+from tests.doubles.aws.tables.throughput import Throughput
 from tests.support.aws import client
 from tests.support.aws_samples import Table, item, refused
 

@@ -69,6 +69,8 @@ class Rule:
     request: Callable[[Contents], Message]
     elsewhere: str = PERMISSION_DENIED
     within: str = OK
+    unbound: str = ""
+    """How a key that is bound to nothing is answered, if otherwise than one that is bound to the queue."""
 
 
 def _enqueue(inside: Contents) -> pb.EnqueueJobRequest:
@@ -182,6 +184,22 @@ RULES: dict[str, list[Rule]] = {
     "PurgeDeadLetters": [
         Rule(
             request=lambda inside: pb.PurgeDeadLettersRequest(queue=inside.queue), within=FAILED_PRECONDITION
+        )
+    ],
+    # Settings are for all queues, and no key that is bound to some has a say.
+    "ListSettings": [Rule(request=lambda _: pb.ListSettingsRequest(), within=PERMISSION_DENIED, unbound=OK)],
+    "SetSetting": [
+        Rule(
+            request=lambda _: pb.SetSettingRequest(name="execution.batching.adaptive", value="false"),
+            within=PERMISSION_DENIED,
+            unbound=OK,
+        )
+    ],
+    "UnsetSetting": [
+        Rule(
+            request=lambda _: pb.UnsetSettingRequest(name="execution.batching.adaptive"),
+            within=PERMISSION_DENIED,
+            unbound=OK,
         )
     ],
 }
@@ -304,7 +322,7 @@ async def test_admin_includes_everything(
     url: str, services: Services, mine: Contents, method: MethodDescriptor, rule: Rule
 ) -> None:
     key = await _key(services, scopes=[Scope.ADMIN])
-    assert (await _call(url, key, method, rule.request(mine)))[0] == rule.within
+    assert (await _call(url, key, method, rule.request(mine)))[0] == (rule.unbound or rule.within)
 
 
 @pytest.mark.parametrize(("method", "rule"), CASES)

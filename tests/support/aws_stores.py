@@ -117,13 +117,18 @@ def more_names(test: pytest.FixtureRequest) -> Sequence[str]:
 
 
 def options_of(url: str) -> AwsOptions:
-    """Return options for the emulator; throttles have few tries, since tests wait for the pauses between."""
+    """Return options for the emulator.
+
+    Throttles have few tries, since tests wait for the pauses between. Tables have more time than DynamoDB
+    needs: on a machine that is busy the emulator needs it.
+    """
     return AwsOptions(
         region=REGION,
         endpoint_url=url,
         access_key=ACCESS_KEY,
         secret_key=SECRET_KEY,
         throttled_attempts=4,
+        table_seconds=10.0,
     )
 
 

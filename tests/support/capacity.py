@@ -8,6 +8,7 @@ prints the table of docs/capacity.md.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -30,7 +31,7 @@ from tests.doubles.aws.model.dynamodb import ModelDynamoDb
 from tests.doubles.aws.model.sqs import ModelSqs
 from tests.doubles.aws.model.tables import Table
 from tests.doubles.aws.model.virtual_time import VirtualClock, run_in_virtual_time
-from tests.doubles.aws.throughput import Kind, PartitionKey, Throughput
+from tests.doubles.aws.tables.throughput import Kind, PartitionKey, Throughput
 
 SCALE: Final = 1 / 100
 QUEUE: Final = "builds"
@@ -39,12 +40,12 @@ VISIBILITY_SECONDS: Final = 300
 # Where so few jobs fall on a key by chance, a second is seldom like another: keys even out a few of them.
 _SAVED_SECONDS: Final = 5
 # What was saved up shall not be taken for a rate.
-_WARM_UP_SECONDS: Final = 10
+_WARM_UP_SECONDS: Final = 8
 _MEASURED_SECONDS: Final = 10
 _WORKERS: Final = 16
 _CHUNK: Final = 10
 _MOST_WAITING: Final = 20
-_BURST_SECONDS: Final = 10
+_BURST_SECONDS: Final = 5
 # So much of a load has to be done.
 _FITS: Final = 0.95
 _LATER_SECONDS: Final = 3_600
@@ -128,7 +129,7 @@ class Site:
     def steady(self, shape: str, rate: float, noun: str, *, more: str = "") -> Finding:
         """Return what became of a load of so much a second, in full size."""
         done = self.done / _MEASURED_SECONDS / SCALE
-        done_text = "" if done > _FITS * rate else f"{round(done / rate * 10) * 10} %"
+        done_text = "" if done > _FITS * rate else f"at most {math.ceil(done / rate * 10) * 10} %"
         return self._finding(shape, f"{rate:,.0f} {noun}/s{more}", done_text, is_burst=False)
 
     def burst(self, shape: str, count: float) -> Finding:
@@ -229,7 +230,7 @@ FEW: Final[tuple[tuple[Shape, int, int], ...]] = (
     (midnight, 1_000, 12),
 )
 MANY: Final[tuple[tuple[Shape, int, int], ...]] = (
-    (hot_queue, 10_000, 12),
+    (hot_queue, 10_000, 16),
     (hot_queue, 10_000, 64),
     (hot_job, 10_000, 64),
     (purge, 10_000, 64),

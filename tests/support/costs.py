@@ -42,7 +42,7 @@ from tests.doubles.aws.model.dynamodb import ModelDynamoDb
 from tests.doubles.aws.model.sqs import ModelSqs
 from tests.doubles.aws.model.tables import Table
 from tests.doubles.aws.model.virtual_time import VirtualClock, run_in_virtual_time
-from tests.doubles.aws.throughput import Throughput
+from tests.doubles.aws.tables.throughput import Throughput
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "aws-costs.md"
 

@@ -23,7 +23,7 @@ from airunner.domain.event import (
     StreamType,
 )
 from airunner.domain.execution import BatchingConfig, BatchingOverride, ExecutionConfig, ExecutionOverride
-from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome, ProcessType
+from airunner.domain.job import JOB_STATES, Job, JobParams, JobResult, Outcome, ProcessType
 from airunner.domain.lifecycle import Lifecycle
 from airunner.testing.factories import NOON
 
@@ -38,7 +38,7 @@ large = st.integers(0, 2**63 - 1)
 sequences = st.integers(0, limits.MAX_SEQUENCE)
 instants = st.integers(0, limits.MAX_INSTANT)
 digests = st.just(b"") | st.binary(min_size=32, max_size=32)
-states = st.sampled_from(JobState)
+states = st.sampled_from(JOB_STATES)
 
 
 def values(kind: type[T], **strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[T]:
@@ -337,6 +337,25 @@ dead_letter_pages = values(
 )
 redriven = values(
     answers.Redriven, redriven=st.lists(dead_letters, max_size=2), left=st.lists(dead_letters, max_size=2)
+)
+
+settings = values(
+    answers.Setting,
+    name=texts,
+    value=texts,
+    configured=texts,
+    is_set=st.booleans(),
+    allowed=texts,
+    changes=st.lists(
+        values(
+            answers.SettingChange,
+            value=st.none() | texts,
+            old_value=st.none() | texts,
+            changed_by=texts,
+            changed_at=instants,
+        ),
+        max_size=2,
+    ).map(tuple),
 )
 
 # The errors that have a code, or a detail, of their own; those below them come back as these.

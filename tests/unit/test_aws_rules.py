@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.doubles.aws.calls import Call, read_call
-from tests.doubles.aws.dynamodb_rules import dynamodb_refusal, item_bytes
-from tests.doubles.aws.schemas import Index, TableSchema
 from tests.doubles.aws.sqs_rules import sqs_refusal
-from tests.doubles.aws.tokens import RequestTokens
+from tests.doubles.aws.tables.rules import dynamodb_refusal, item_bytes
+from tests.doubles.aws.tables.schemas import Index, TableSchema
+from tests.doubles.aws.tables.tokens import RequestTokens
 from tests.doubles.aws.wire import AwsAnswer, AwsRequest
 
 SCHEMA = TableSchema(

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airunner.codec import answers, completions, dead_letters, events, execution, jobs, requests, streams
+from airunner.codec import settings as run_time
 from airunner.codec.errors import from_connect, from_entry, to_connect, to_entry
 from airunner.codec.events import decode_event, encode_event
 from airunner.domain.answers import DequeuedJob
@@ -181,11 +182,23 @@ PAIRS: dict[str, Pair[Any]] = {
     "dead_letters.purged": pair(
         st.lists(wire.dead_letters, max_size=3), dead_letters.purged_to_pb, dead_letters.purged_from_pb
     ),
+    "settings.set": pair(
+        arguments(name=wire.texts, value=wire.texts),
+        lambda value: run_time.set_to_pb(**value),
+        run_time.set_from_pb,
+    ),
+    "settings.unset": pair(wire.texts, run_time.unset_to_pb, run_time.unset_from_pb),
+    "settings.settings": pair(
+        st.lists(wire.settings, max_size=2), run_time.settings_to_pb, run_time.settings_from_pb
+    ),
+    "settings.set_answer": pair(wire.settings, run_time.set_answer_to_pb, run_time.changed_from_pb),
+    "settings.unset_answer": pair(wire.settings, run_time.unset_answer_to_pb, run_time.changed_from_pb),
 }
 # Messages without any field.
 EMPTY = {
     "answers.paused_to_pb",
     "answers.resumed_to_pb",
+    "run_time.list_to_pb",
 }
 
 
@@ -198,7 +211,7 @@ def test_what_is_written_is_read_again(name: str, data: st.DataObject) -> None:
 
 
 def test_no_mapping_is_left_out() -> None:
-    modules = (jobs, execution, events, requests, completions, streams, answers, dead_letters)
+    modules = (jobs, execution, events, requests, completions, streams, answers, dead_letters, run_time)
     source = Path(__file__).read_text(encoding="utf-8")
     assert [
         name
@@ -210,7 +223,7 @@ def test_no_mapping_is_left_out() -> None:
 
 def mappings(module: ModuleType) -> list[str]:
     return [
-        f"{module.__name__.rpartition('.')[2]}.{name}"
+        f"{'run_time' if module is run_time else module.__name__.rpartition('.')[2]}.{name}"
         for name, value in vars(module).items()
         if name.endswith("_pb") and not name.startswith("_")
         if inspect.unwrap(value).__module__ == module.__name__

@@ -12,7 +12,7 @@ from airunner.cli.main import build_app
 from airunner.codec.gen.job.v1 import job_pb2
 from airunner.config.settings import setting_fields
 from airunner.domain import limits
-from airunner.domain.job import JobState, Outcome
+from airunner.domain.job import JOB_STATES, Outcome
 from airunner.rpc.auth import METHOD_SCOPES, Scope
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -148,7 +148,7 @@ def first_cells(text: str) -> list[str]:
 
 def test_the_state_machine_names_every_state_and_outcome() -> None:
     page = (DOCS / "state-machine.md").read_text()
-    assert [word.name for word in (*JobState, *Outcome) if word.name not in page] == []
+    assert [word.name for word in (*JOB_STATES, *Outcome) if word.name not in page] == []
 
 
 def test_the_glossary_is_sorted_and_has_the_vocabulary() -> None:

@@ -12,7 +12,7 @@ from airunner.reading.instants import to_iso
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airunner.domain.answers import DeadLetter, QueueStats, WorkerSeen
+    from airunner.domain.answers import DeadLetter, QueueStats, Setting, WorkerSeen
     from airunner.domain.job import Job, JobParams, JobResult
     from airunner.reading.log_lines import LogLine
     from airunner.reading.proof import LogVerdict
@@ -149,6 +149,26 @@ def dead_letter_to_json(letter: DeadLetter) -> dict[str, object]:
         "redrives": letter.redrives,
         "body": letter.body,
         "body_cut": letter.body_cut,
+    }
+
+
+def setting_to_json(setting: Setting) -> dict[str, object]:
+    """A setting that can be changed while servers run, with its last changes."""
+    return {
+        "name": setting.name,
+        "value": setting.value,
+        "configured": setting.configured,
+        "is_set": setting.is_set,
+        "allowed": setting.allowed,
+        "changes": [
+            {
+                "value": change.value,
+                "old_value": change.old_value,
+                "changed_by": change.changed_by,
+                "changed_at": to_iso(change.changed_at),
+            }
+            for change in setting.changes
+        ],
     }
 
 

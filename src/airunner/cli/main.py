@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "queues": ("queues:queues", QUEUES),
     "workers": ("workers:workers", QUEUES),
     "dlq": ("dlq:dlq", QUEUES),
+    "settings": ("settings:settings", QUEUES),
     "server": ("server:server", SERVING),
     "worker": ("worker:worker", SERVING),
     "outbox": ("outbox:outbox", SERVING),

@@ -11,7 +11,7 @@ from airunner.client.batch_calls import send_batch
 from airunner.client.connection import CallRules, connect, parse_servers
 from airunner.client.monitor import Monitor, MonitorOptions
 from airunner.client.transport import Transports
-from airunner.codec import answers, dead_letters
+from airunner.codec import answers, dead_letters, settings
 from airunner.codec.completions import CompletionWriter, complete_batch_to_pb
 from airunner.codec.gen.job.v1.job_connect import (
     AdminServiceClient,
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         QueuePage,
         QueueStats,
         Redriven,
+        Setting,
         WorkerPage,
         WorkerSeen,
     )
@@ -233,6 +234,21 @@ class WireClient:
         request = dead_letters.purge_to_pb(queue=queue, max_messages=max_messages, dry_run=dry_run)
         reply = await self._admin.call(AdminServiceClient.purge_dead_letters, request)
         return dead_letters.purged_from_pb(reply)
+
+    async def list_settings(self) -> Sequence[Setting]:
+        """Return the settings that can be changed while servers run, by name."""
+        reply = await self._admin.call(AdminServiceClient.list_settings, settings.list_to_pb())
+        return settings.settings_from_pb(reply)
+
+    async def set_setting(self, name: str, value: str) -> Setting:
+        """Set a setting; InvalidArgument if there is none of that name, or the value is not allowed."""
+        request = settings.set_to_pb(name=name, value=value)
+        return settings.changed_from_pb(await self._admin.call(AdminServiceClient.set_setting, request))
+
+    async def unset_setting(self, name: str) -> Setting:
+        """Let the configured value of a setting hold again."""
+        request = settings.unset_to_pb(name)
+        return settings.changed_from_pb(await self._admin.call(AdminServiceClient.unset_setting, request))
 
     async def publish_events(self, task_token: str, events: Sequence[Event]) -> Published:
         """Append events of the attempt that the token holds. May be repeated."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from airunner.codec.enums import enum_from_pb, to_wire
+from airunner.codec.enums import enum_or, to_wire
 from airunner.codec.errors import from_entry, to_entry
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import instant, set_instant
@@ -282,4 +282,4 @@ def _published(kind: Callable[..., M], published: Published) -> M:
 
 
 def _state(number: int) -> JobState:
-    return enum_from_pb(JobState, number, "state")
+    return enum_or(JobState, number, JobState.UNSPECIFIED)

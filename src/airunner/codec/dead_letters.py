@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from airunner.codec.enums import enum_from_pb, to_wire
+from airunner.codec.enums import enum_or, to_wire
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import instant, set_instant
 from airunner.codec.requests import refusing
@@ -118,7 +118,7 @@ def _letters_from_pb(messages: Iterable[pb.DeadLetter]) -> list[DeadLetter]:
     return [
         DeadLetter(
             message_id=message.message_id,
-            reason=enum_from_pb(DeadLetterReason, message.reason, "reason"),
+            reason=enum_or(DeadLetterReason, message.reason, DeadLetterReason.UNSPECIFIED),
             job_id=message.job_id,
             sent_at=instant(message.sent_at, "sent_at"),
             redrives=message.redrives,

@@ -17,8 +17,19 @@ def to_wire(member: IntEnum) -> Any:
     return int(member)
 
 
+def enum_or(kind: type[E], value: int, unspecified: E) -> E:
+    """Return the member of an enum; for a number that is unknown here, what an unspecified one means.
+
+    For clients: a server that is newer may say what they have no word for yet.
+    """
+    try:
+        return kind(value)
+    except ValueError:
+        return unspecified
+
+
 def enum_from_pb(kind: type[E], value: int, field: str) -> E:
-    """Return the member of an enum, or refuse the number."""
+    """Return the member of an enum, or refuse the number. For servers, and for what stores keep."""
     try:
         return kind(value)
     except ValueError:

@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError
 
 from airunner.codec import packing
-from airunner.codec.enums import enum_from_pb, to_wire
+from airunner.codec.enums import enum_from_pb, enum_or, to_wire
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import duration_millis, instant, set_duration, set_instant
 from airunner.domain import limits
@@ -224,7 +224,7 @@ def _check_data(message: pb.JobEvent, kind: EventType) -> int:
     if kind is EventType.GAP:
         return _check_gap(message.sequence, message.gap)
     if kind is EventType.OUTPUT_DATA:
-        _stream(message.output_data.stream)
+        enum_from_pb(StreamType, message.output_data.stream or StreamType.STDOUT, "stream")
     elif kind is EventType.PROCESS_START:
         instant(message.process_start.started_at, "started_at")
     return message.sequence
@@ -237,7 +237,7 @@ def _check_gap(sequence: int, gap: pb.GapEvent) -> int:
 
 
 def _stream(value: int) -> StreamType:
-    return enum_from_pb(StreamType, value or StreamType.STDOUT, "stream")
+    return enum_or(StreamType, value, StreamType.STDOUT)
 
 
 def _data(message: pb.JobEvent) -> EventData:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from airunner.codec.enums import enum_from_pb, to_wire
+from airunner.codec.enums import enum_from_pb, enum_or, to_wire
 from airunner.codec.execution import decode_execution, execution_to_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import instant, set_instant
@@ -44,12 +44,15 @@ def params_to_pb(params: JobParams) -> pb.JobParams:
     return pb.JobParams(process_type=_process_type_to_pb(params.process_type), **given)
 
 
-def params_from_pb(message: pb.JobParams) -> JobParams:
-    """Return the parameters of a message."""
+def params_from_pb(message: pb.JobParams, *, lenient: bool = False) -> JobParams:
+    """Return the parameters of a message; `lenient` takes enum values that are unknown as unspecified."""
     # The hottest mapping of all, and most fields are unset: only those that are set are looked at.
     given: dict[str, Any] = {field.name: value for field, value in message.ListFields()}
     for name in given.keys() & _PARAM_KINDS.keys():
         given[name] = _PARAM_KINDS[name](given[name])
+    if number := given.get("process_type"):
+        known = enum_or(ProcessType, number, ProcessType.PIPE) if lenient else _process_type_from_pb(number)
+        given["process_type"] = known
     return JobParams(**given)
 
 
@@ -70,13 +73,18 @@ def result_to_pb(result: JobResult, job_id: str = "") -> pb.JobResult:
     return message
 
 
-def result_from_pb(message: pb.JobResult) -> JobResult:
-    """Return the result of a message; without an outcome, success tells it."""
+def result_from_pb(message: pb.JobResult, *, lenient: bool = False) -> JobResult:
+    """Return the result of a message; without an outcome, success tells it.
+
+    `lenient` takes an outcome that is unknown as one that is missing.
+    """
     success = message.success
-    number = message.outcome or (Outcome.SUCCESS if success else Outcome.FAILURE)
+    unspecified = Outcome.SUCCESS if success else Outcome.FAILURE
+    number = message.outcome or unspecified
+    outcome = _OUTCOMES.get(number) or (unspecified if lenient else enum_from_pb(Outcome, number, "outcome"))
     return JobResult(
         success=success,
-        outcome=_OUTCOMES.get(number) or enum_from_pb(Outcome, number, "outcome"),
+        outcome=outcome,
         exit_code=message.exit_code,
         error_message=message.error_message,
         started_at=instant(message.started_at, "started_at"),
@@ -132,13 +140,13 @@ class JobWriter:
 
 
 def job_from_pb(message: pb.Job) -> Job:
-    """Return the job of a message, as far as the wire tells."""
-    state = enum_from_pb(JobState, message.state, "state")
+    """Return the job of a message, as far as the wire tells; for clients, which may not know all values."""
+    state = enum_or(JobState, message.state, JobState.UNSPECIFIED)
     updated_at = instant(message.updated_at, "updated_at")
     return Job(
         job_id=message.job_id,
         queue=message.queue,
-        params=params_from_pb(message.job_params),
+        params=params_from_pb(message.job_params, lenient=True),
         execution=_execution_of(message),
         created_at=instant(message.created_at, "created_at"),
         request_id=message.request_id,
@@ -164,7 +172,7 @@ def job_from_pb(message: pb.Job) -> Job:
             instance_id=message.instance_id,
             last_sequence=message.last_sequence,
             last_error=message.last_error,
-            result=result_from_pb(message.result) if message.HasField("result") else None,
+            result=result_from_pb(message.result, lenient=True) if message.HasField("result") else None,
             finished_at=updated_at if state.terminal else 0,
         ),
     )
@@ -183,7 +191,7 @@ class JobReader:
         encoded_params = message.job_params.SerializeToString()
         params = self._params.get(encoded_params)
         if params is None:
-            params = self._params[encoded_params] = params_from_pb(message.job_params)
+            params = self._params[encoded_params] = params_from_pb(message.job_params, lenient=True)
         for field in ("job_id", "request_id", "job_params"):
             message.ClearField(field)
         rest = message.SerializeToString()
@@ -241,7 +249,7 @@ def _execution_of(message: pb.Job) -> ExecutionConfig:
 
 
 def _process_type_from_pb(value: int) -> ProcessType:
-    return enum_from_pb(ProcessType, value, "process_type") if value else ProcessType.PIPE
+    return enum_from_pb(ProcessType, value, "process_type")
 
 
 def _process_type_to_pb(process_type: ProcessType) -> Any:
@@ -260,5 +268,4 @@ _PARAM_KINDS: dict[str, Callable[[Any], Any]] = {
     "metadata": dict,
     "args": tuple,
     "secret_names": tuple,
-    "process_type": _process_type_from_pb,
 }

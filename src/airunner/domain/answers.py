@@ -117,8 +117,12 @@ class PayloadLinks:
 
 
 class DeadLetterReason(IntEnum):
-    """Why a message is a dead letter, by the state of its job now. The values are those of the contract."""
+    """Why a message is a dead letter, by the state of its job now. The values are those of the contract.
 
+    A client reads UNSPECIFIED where a newer server gives a reason that the client does not know.
+    """
+
+    UNSPECIFIED = 0
     UNREADABLE = 1
     JOB_NOT_FOUND = 2
     JOB_ENDED = 3
@@ -157,6 +161,33 @@ class Redriven:
 
     redriven: Sequence[DeadLetter]
     left: Sequence[DeadLetter]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingChange:
+    """One change of a run-time setting. None stands for "not set"."""
+
+    value: str | None
+    old_value: str | None
+    changed_by: str
+    """The principal."""
+    changed_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A run-time setting: what holds now, and how it came about. Values are texts."""
+
+    name: str
+    value: str
+    """The one in effect."""
+    configured: str
+    """What holds while it is not set: the value of the server's configuration."""
+    is_set: bool
+    allowed: str
+    """Which values it may have, in words."""
+    changes: Sequence[SettingChange] = ()
+    """The last hundred, the newest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from airunner.domain import limits
+
+BATCHING_RANGES: Final = {
+    "flush_interval_seconds": (1, 3600),
+    "max_batch_size": (1, limits.MAX_BATCH_EVENTS),
+    "max_batch_bytes": (1024, limits.MAX_EVENT_BYTES),
+    "playback_interval_millis": (1, 60_000),
+}
+"""The least and the greatest value of each number of BatchingConfig."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,10 +28,8 @@ class BatchingConfig:
 
     def validate(self) -> None:
         """Refuse values beyond the limits of the contract."""
-        limits.check_range(self.flush_interval_seconds, "flush_interval_seconds", 1, 3600)
-        limits.check_range(self.max_batch_size, "max_batch_size", 1, limits.MAX_BATCH_EVENTS)
-        limits.check_range(self.max_batch_bytes, "max_batch_bytes", 1024, limits.MAX_EVENT_BYTES)
-        limits.check_range(self.playback_interval_millis, "playback_interval_millis", 1, 60_000)
+        for name, (low, high) in BATCHING_RANGES.items():
+            limits.check_range(getattr(self, name), name, low, high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

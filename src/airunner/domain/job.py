@@ -10,7 +10,7 @@ import random
 from dataclasses import field, replace
 from enum import IntEnum
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airunner.domain import limits
 from airunner.domain.errors import InvalidArgument
@@ -31,9 +31,11 @@ class JobState(IntEnum):
 
     SCHEDULED: waiting in its queue; a dequeue moves it out. RUNNING: an attempt is on its way; its holder
     moves it out, or another dequeue once its visibility lapsed, or maintenance when no try is left.
-    COMPLETED, FAILED and CANCELLED are final.
+    COMPLETED, FAILED and CANCELLED are final. UNSPECIFIED is no state of a job: a client reads it where a
+    newer server names a state that the client does not know.
     """
 
+    UNSPECIFIED = 0
     SCHEDULED = 1
     RUNNING = 2
     COMPLETED = 3
@@ -44,6 +46,15 @@ class JobState(IntEnum):
     def terminal(self) -> bool:
         """Whether the job stays in this state for ever."""
         return self >= JobState.COMPLETED
+
+
+JOB_STATES: Final = tuple(state for state in JobState if state is not JobState.UNSPECIFIED)
+"""The states that a job can be in."""
+
+
+def stored_state(number: int) -> JobState:
+    """Return the state that a store keeps as a number; ValueError if a job cannot be in it."""
+    return JOB_STATES[JOB_STATES.index(number)]
 
 
 class Outcome(IntEnum):

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from io import TextIOBase
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from airunner.handlers.context import OutputSink
@@ -24,7 +25,19 @@ current_output: ContextVar[OutputSink | None] = ContextVar("current_output", def
 
 @contextmanager
 def captured() -> Iterator[None]:
-    """Send what handlers print and log to their outputs; used once at a time in a process."""
+    """Send what handlers print and log to their outputs.
+
+    Several in a process share one capture, which ends with the last of them, in whatever order they end.
+    """
+    _users.enter()
+    try:
+        yield
+    finally:
+        _users.leave()
+
+
+@contextmanager
+def _captured() -> Iterator[None]:
     stdout, stderr = sys.stdout, sys.stderr
     out, err = _Stream(stdout, is_stderr=False), _Stream(stderr, is_stderr=True)
     root = logging.getLogger()
@@ -98,3 +111,29 @@ class _Logs(logging.Handler):
 
 def _writes_to_output(other: logging.Handler) -> bool:
     return isinstance(other, logging.StreamHandler) and isinstance(other.stream, _Stream)
+
+
+class _Users:
+    """How many want the output of handlers captured now, and how their capture ends."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._capture = ExitStack()
+
+    def enter(self) -> None:
+        """Begin to capture, if nobody else wanted it."""
+        with self._lock:
+            if self._count == 0:
+                self._capture.enter_context(_captured())
+            self._count += 1
+
+    def leave(self) -> None:
+        """End it, if nobody else wants it any more."""
+        with self._lock:
+            self._count -= 1
+            if self._count == 0:
+                self._capture.close()
+
+
+_users: Final = _Users()

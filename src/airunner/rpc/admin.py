@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airunner.codec import dead_letters
+from airunner.codec import dead_letters, settings
 
 if TYPE_CHECKING:
     from connectrpc.request import RequestContext
 
     from airunner.codec.gen.job.v1 import job_pb2 as pb
     from airunner.services.admin import AdminService
+    from airunner.services.settings.service import RunTimeSettings
 
 
 class AdminServiceEndpoint:
     """Implements the generated AdminService."""
 
-    def __init__(self, service: AdminService) -> None:
+    def __init__(self, service: AdminService, settings: RunTimeSettings) -> None:
         self._service = service
+        self._settings = settings
 
     async def list_dead_letters(
         self,
@@ -45,3 +47,29 @@ class AdminServiceEndpoint:
         """Delete dead letters."""
         purged = await self._service.purge_dead_letters(**dead_letters.purge_from_pb(request))
         return dead_letters.purged_to_pb(purged)
+
+    async def list_settings(
+        self,
+        _request: pb.ListSettingsRequest,
+        _: RequestContext[pb.ListSettingsRequest, pb.ListSettingsResponse],
+    ) -> pb.ListSettingsResponse:
+        """Return the run-time settings."""
+        return settings.settings_to_pb(await self._settings.list_settings())
+
+    async def set_setting(
+        self,
+        request: pb.SetSettingRequest,
+        _: RequestContext[pb.SetSettingRequest, pb.SetSettingResponse],
+    ) -> pb.SetSettingResponse:
+        """Set a run-time setting."""
+        setting = await self._settings.set_setting(**settings.set_from_pb(request))
+        return settings.set_answer_to_pb(setting)
+
+    async def unset_setting(
+        self,
+        request: pb.UnsetSettingRequest,
+        _: RequestContext[pb.UnsetSettingRequest, pb.UnsetSettingResponse],
+    ) -> pb.UnsetSettingResponse:
+        """Unset a run-time setting."""
+        setting = await self._settings.unset_setting(settings.unset_from_pb(request))
+        return settings.unset_answer_to_pb(setting)

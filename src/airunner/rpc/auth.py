@@ -66,6 +66,9 @@ METHOD_SCOPES: dict[str, Scope] = {
     "ListDeadLetters": Scope.ADMIN,
     "RedriveDeadLetters": Scope.ADMIN,
     "PurgeDeadLetters": Scope.ADMIN,
+    "ListSettings": Scope.ADMIN,
+    "SetSetting": Scope.ADMIN,
+    "UnsetSetting": Scope.ADMIN,
 }
 
 

@@ -14,17 +14,19 @@ from airunner.domain import limits
 from airunner.domain.errors import FailedPrecondition
 from airunner.domain.limits import is_loopback
 from airunner.server.asgi import AppOptions, build_app
+from airunner.server.companions import Companions
 from airunner.server.connections import ConnectionGuard, ConnectionLimits
 from airunner.server.listening import HttpServer, bind, first, http_config, url_of
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from airunner.generation.session_api.service import GenerationService
+    from airunner.server.companions import CompanionKind
     from airunner.services.composition import Services
 
 _log = get_logger("airunner.server")
@@ -57,7 +59,7 @@ def check_plaintext(options: ServeOptions) -> None:
 
 
 class Server:
-    """One server. `run` returns after `stop`; the second `stop` waits for no open call."""
+    """One server. `run` returns after `stop`; the second `stop` waits for no open call and no companion."""
 
     def __init__(
         self,
@@ -65,7 +67,9 @@ class Server:
         options: ServeOptions,
         exporter: AbstractAsyncContextManager[object] | None = None,
         generations: GenerationService | None = None,
+        companions: Sequence[CompanionKind] = (),
     ) -> None:
+        """`companions` work in its process, from when it serves until it goes."""
         self._services = services
         self._options = options
         # Open around the services, since one of their loops may send with it.
@@ -73,12 +77,15 @@ class Server:
         self._generations = generations
         self._guard = ConnectionGuard(options.connections, services.clock)
         services.add_loop(self._guard.periodic())
+        self._companions = Companions(companions, services.clock)
+        services.watch(lambda: self._companions.unwell)
         self._uvicorn: HttpServer | None = None
         self._stop = asyncio.Event()
 
     async def run(self, *, on_ready: Callable[[str], None] | None = None) -> None:
-        """Serve until stopped: streams and long polls end at once, other calls have their grace.
+        """Serve until stopped: streams and long polls end at once then, other calls have their grace.
 
+        Companions drain before that, while everything is still answered.
         `on_ready` is given the URL once the server listens.
         """
         check_plaintext(self._options)
@@ -90,10 +97,16 @@ class Server:
             # What exists by now stays: the collector need not look at it again and again.
             gc.freeze()
             serving = asyncio.create_task(server.serve([listener]))
-            if await first(serving, server.ready.wait()):
-                self._announce(listener, on_ready)
-                await first(serving, self._stop.wait())
-            _log.info("server.stopping")
+            try:
+                if await first(serving, server.ready.wait()):
+                    self._announce(listener, on_ready)
+                    self._companions.start()
+                    await first(serving, self._stop.wait())
+            finally:
+                # Whoever looks at /readyz sends nothing new to this server while its companions drain.
+                self._services.leave()
+                _log.info("server.stopping")
+                await self._companions.drain()
             await self._services.stop()
             server.should_exit = True
             await serving
@@ -103,6 +116,7 @@ class Server:
         """Begin to go away; the second time, at once."""
         if self._stop.is_set() and self._uvicorn:
             self._uvicorn.force_exit = True
+            self._companions.kill()
         self._stop.set()
 
     async def _check_access(self) -> None:

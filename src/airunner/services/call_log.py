@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airunner.domain.execution import BatchingConfig
     from airunner.domain.job import Job
     from airunner.stores.records import ApiKey, NewJob
+    from airunner.stores.settings import StoredSetting
 
 _log = get_logger("airunner.calls")
 
@@ -63,6 +64,12 @@ def log_cancelled(job: Job) -> None:
 def log_paused(queue: str, *, paused: bool) -> None:
     """Log that a queue was paused or resumed."""
     _write(logging.INFO, "queue.paused" if paused else "queue.resumed", queue=queue)
+
+
+def log_setting_changed(name: str, stored: StoredSetting) -> None:
+    """Log that a run-time setting was changed, or set again to what it was."""
+    old = stored.changes[0].old_value if stored.changes else None
+    _write(logging.INFO, "setting.changed", name=name, value=stored.value, old_value=old)
 
 
 def log_replayed(job_id: str, start: Position, end: Position) -> None:

@@ -21,6 +21,8 @@ from airunner.services.queue_names import QueueNames
 from airunner.services.replicas.news import ChangeFeed, ReplicaNews
 from airunner.services.replicas.ringer import Ringer
 from airunner.services.replicas.signed_bells import SignedBells
+from airunner.services.settings.execution import LiveExecution
+from airunner.services.settings.service import RunTimeSettings
 from airunner.services.watchers import Watchers
 from airunner.services.worker_registry import WorkerRegistry
 from airunner.stores.records import Retention
@@ -81,6 +83,10 @@ class Services:
         self.watchers = Watchers(self.notifier, rules.max_streams_per_job)
         self.dispatcher = Dispatcher(store, clock)
         workers = WorkerRegistry()
+        execution = LiveExecution(rules.jobs.execution)
+        self.settings = RunTimeSettings(
+            store, clock, configured=execution.configured, on_values=execution.apply
+        )
         self.jobs = JobService(
             store=store,
             clock=clock,
@@ -91,6 +97,7 @@ class Services:
             workers=workers,
             admission=self.admission,
             queue_names=self.queue_names,
+            execution=execution,
             rules=rules.jobs,
         )
         self.events = EventService(
@@ -123,13 +130,15 @@ class Services:
         self._loops = [part.periodic() for part in background if part]
         if store.parts:
             self._loops += PartsWatch(store.parts, clock).loops()
+        self._named_unwell: list[Callable[[], list[str]]] = []
         self._stopping = False
         self._on_stop: list[Callable[[], None]] = []
 
     async def __aenter__(self) -> Self:
-        """Open the store, look which queues it has, then start the background loops."""
+        """Open the store, look which queues and settings it has, then start the background loops."""
         await self.store.open()
         await self.queue_names.open()
+        await self.settings.open()
         for loop in self._loops:
             loop.start()
         return self
@@ -146,8 +155,9 @@ class Services:
 
     @property
     def stuck_loops(self) -> list[str]:
-        """The names of the background loops that make no progress."""
-        return [loop.name for loop in self._loops if not loop.healthy]
+        """The names of the background loops, and of what runs beside them, that make no progress."""
+        stuck = [loop.name for loop in self._loops if not loop.healthy]
+        return stuck + [name for unwell in self._named_unwell for name in unwell()]
 
     @property
     def troubles(self) -> Mapping[str, str]:
@@ -162,6 +172,14 @@ class Services:
         """Have something else told when streams are to end; all bells ring after that."""
         self._on_stop.append(callback)
 
+    def watch(self, unwell: Callable[[], list[str]]) -> None:
+        """Count what a function names among the stuck loops, too."""
+        self._named_unwell.append(unwell)
+
+    def leave(self) -> None:
+        """Say from now on that this server is not ready, while it still answers."""
+        self._stopping = True
+
     async def check(self) -> None:
         """Raise if the services cannot serve."""
         if self._stopping:
@@ -170,7 +188,7 @@ class Services:
 
     async def stop(self) -> None:
         """Let streams and long polls end at once; everything else goes on."""
-        self._stopping = True
+        self.leave()
         self.jobs.stop()
         self.events.stop()
         for callback in self._on_stop:

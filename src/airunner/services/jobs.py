@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from airunner.services.dispatcher import Dispatcher
     from airunner.services.notifier import Notifier
     from airunner.services.queue_names import QueueNames
+    from airunner.services.settings.execution import LiveExecution
     from airunner.services.watchers import Watchers
     from airunner.services.worker_registry import WorkerRegistry
     from airunner.stores.base import JobStore
@@ -80,6 +81,7 @@ class JobService:
         workers: WorkerRegistry,
         admission: Admission,
         queue_names: QueueNames,
+        execution: LiveExecution,
         rules: JobRules,
     ) -> None:
         self._store = store
@@ -91,6 +93,7 @@ class JobService:
         self._workers = workers
         self._admission = admission
         self._queue_names = queue_names
+        self._execution = execution
         self._rules = rules
         self._stopping = False
 
@@ -340,6 +343,7 @@ class JobService:
         override = request.execution_bytes or (
             encode_execution(request.execution) if request.execution else b""
         )
+        execution = self._execution.current
         return NewJob(
             job_id=mint_job_id(now),
             # Last of all: a request that is refused for something else makes no queue.
@@ -349,7 +353,7 @@ class JobService:
             fingerprint=_fingerprint(request.queue, delay, request.max_attempts, params_bytes, override),
             params=request.params,
             params_bytes=params_bytes,
-            execution=merge_execution(override, self._rules.execution) if override else self._rules.execution,
+            execution=merge_execution(override, execution) if override else execution,
             max_attempts=max_attempts,
             created_at=now,
             due_at=now + delay * 1000,

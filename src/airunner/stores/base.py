@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from airunner.domain.lifecycle import Lifecycle
 from airunner.stores.keys import KeyStore
+from airunner.stores.settings import SettingStore
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -48,7 +49,7 @@ class Capabilities:
     configured_queues: bool = False
 
 
-class JobStore(KeyStore, Protocol):
+class JobStore(KeyStore, SettingStore, Protocol):
     """Jobs and their events. Opened before use, closed once.
 
     What only some stores can do is an object of its own behind an attribute, which is None on the others.

@@ -33,10 +33,11 @@ from airunner.stores.records import (
     claim_size,
     fill_page,
 )
+from airunner.stores.settings import StoredSetting, changed
 from airunner.stores.waiting import WaitingRoom
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from airunner.domain.clock import Clock, Timer
     from airunner.domain.event import EncodedEvent
@@ -78,6 +79,7 @@ class MemoryStore:
         self._room: WaitingRoom[asyncio.Future[Sequence[Job]]] = WaitingRoom()
         self._wake: Timer | None = None
         self._keys: dict[str, ApiKey] = {}
+        self._settings: dict[str, StoredSetting] = {}
 
     async def open(self) -> None:
         """Nothing outlives the process, so there is nothing to make ready."""
@@ -250,6 +252,16 @@ class MemoryStore:
         if key and not key.revoked_at:
             self._keys[key_id] = replace(key, revoked_at=now)
         return key is not None
+
+    async def read_settings(self, names: Collection[str]) -> Mapping[str, StoredSetting]:
+        """Return those of the settings that were ever set."""
+        return {name: self._settings[name] for name in names if name in self._settings}
+
+    async def change_setting(self, name: str, value: str | None, *, by: str, now: int) -> StoredSetting:
+        """Set or unset a setting."""
+        stored = changed(self._settings.get(name, StoredSetting()), value, by=by, now=now)
+        self._settings[name] = stored
+        return stored
 
     def _job(self, job_id: str) -> Job:
         try:

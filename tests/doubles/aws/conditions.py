@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tests.doubles.aws.throughput import Throughput
+    from tests.doubles.aws.tables.throughput import Throughput
 
 IN_FLIGHT_LIMIT: Final = 120_000
 """How many messages of a queue may be in flight."""

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.doubles.aws.batches import name_unprocessed, split_items
 from tests.doubles.aws.calls import Refusal, refused
-from tests.doubles.aws.dynamodb_rules import dynamodb_refusal
 from tests.doubles.aws.faults import FaultKind
-from tests.doubles.aws.images import Images
-from tests.doubles.aws.schemas import TableSchema, tables_of, writes_of
-from tests.doubles.aws.table_states import TableStates
-from tests.doubles.aws.throttling import perform_within
-from tests.doubles.aws.tokens import RequestTokens
+from tests.doubles.aws.tables.images import Images
+from tests.doubles.aws.tables.rules import dynamodb_refusal
+from tests.doubles.aws.tables.schemas import TableSchema, tables_of, writes_of
+from tests.doubles.aws.tables.states import TableStates
+from tests.doubles.aws.tables.throttling import perform_within
+from tests.doubles.aws.tables.tokens import RequestTokens
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from airunner.cli.commands.outbox import DEFAULT_DATABASE, DatabaseOptions
 from airunner.cli.metrics import collected_metrics
+from airunner.cli.options import DEFAULT_DATABASE, DatabaseOptions
 from airunner.cli.printing import announce, say
 
 if TYPE_CHECKING:

@@ -39,13 +39,13 @@ def list_jobs(
 
 def _state(text: str) -> JobState:
     from airunner.domain.errors import InvalidArgument
-    from airunner.domain.job import JobState
+    from airunner.domain.job import JOB_STATES
 
+    states = {state.name.lower(): state for state in JOB_STATES}
     try:
-        return JobState[text.upper()]
+        return states[text.lower()]
     except KeyError:
-        names = ", ".join(state.name.lower() for state in JobState)
-        raise InvalidArgument(f"--state must be one of {names}, not {text!r}") from None
+        raise InvalidArgument(f"--state must be one of {', '.join(states)}, not {text!r}") from None
 
 
 def _print_as_json(found: JobPage) -> None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 from cyclopts import App, Parameter
 
 from airunner.cli.exit_codes import ExitCode
 from airunner.cli.metrics import collected_metrics
-from airunner.cli.options import AsJson, load
+from airunner.cli.options import DEFAULT_DATABASE, AsJson, DatabaseOptions
 from airunner.cli.printing import announce, moment, print_json, print_table, say
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from airunner.config import Loaded, Settings
+    from airunner.config import Settings
     from airunner.outbox.start import OutboxRelay
     from airunner.outbox.table import OutboxTable
 
@@ -29,27 +27,6 @@ outbox = App(name="outbox", help="Send what applications enqueue in their Postgr
 _MIGRATION_SECONDS: Final = 600.0
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseOptions:
-    """Which outbox is meant. Its address is secret: AIRUNNER_POSTGRES__DSN, else DATABASE_URL."""
-
-    schema: str | None = None
-    """Schema of the outbox. Default: airunner"""
-    config: Path | None = None
-    """YAML file of settings. Default: airunner.yaml, if there."""
-
-    def load(self, flags: dict[str, object] | None = None) -> Settings:
-        """Return the settings in effect."""
-        return self.load_with_origins(flags).settings
-
-    def load_with_origins(self, flags: dict[str, object] | None = None) -> Loaded:
-        """Return the settings in effect, and where each is from."""
-        given = {"postgres.schema": self.schema, **(flags or {})}
-        return load(self.config, given, with_database=True)
-
-
-DEFAULT_DATABASE: Final = DatabaseOptions()
 RowId = Annotated[str, Parameter(help="Ids of rows.")]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from airunner.domain.event import EncodedEvent, EventType
-from airunner.domain.job import JobState
+from airunner.domain.job import stored_state
 from airunner.domain.lifecycle import Lifecycle
 from airunner.domain.limits import MAX_PARAMS_BYTES
 from airunner.stores.aws.forms.payloads import params_size, read_execution, read_result
@@ -261,7 +261,7 @@ def _life(item: Item) -> Lifecycle:
         max_attempts=number_at(item, "max_attempts"),
         due_at=number_at(item, "due_at"),
         updated_at=number_at(item, "updated_at"),
-        state=JobState(number_at(item, "state")),
+        state=stored_state(number_at(item, "state")),
         attempt=attempt,
         handed_back=number_at(item, "handed_back"),
         visible_until=number_at(item, "visible_until"),

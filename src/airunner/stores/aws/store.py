@@ -35,10 +35,12 @@ from airunner.stores.aws.polling.receive import Receiver
 from airunner.stores.aws.replicas.change_stream import EventStream
 from airunner.stores.aws.replicas.shared_marks import SharedMarks
 from airunner.stores.aws.rows import CHECK_AFTER_MS, Rows
+from airunner.stores.aws.settings import SettingItems
 from airunner.stores.aws.unreadable import NamesInLog, UnreadableRows
 from airunner.stores.aws.upkeep.expiry import Expiry
 from airunner.stores.aws.upkeep.open_jobs import OpenJobs
 from airunner.stores.aws.upkeep.purge import Purge
+from airunner.stores.aws.upkeep.recall import Recall
 from airunner.stores.aws.upkeep.reconcile import Reconciler
 from airunner.stores.aws.upkeep.resend import Resender
 from airunner.stores.aws.wakeups import Messages
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
         Retention,
         Upkeep,
     )
+    from airunner.stores.settings import StoredSetting
 
 _log = get_logger("airunner.aws")
 
@@ -152,6 +155,7 @@ class AwsStore:
         )
         self.changes = EventStream(aws, layout, real_clock) if layout.streams else None
         self._keys = Keys(aws, layout, rows, unreadable)
+        self._settings = SettingItems(aws, layout, rows)
         self._holding = Holding(rows=rows, log=self._log, messages=self._messages, address=address)
         self._marks = SharedMarks(aws, layout, rows=rows, unreadable=unreadable, address=address)
         self._enqueuer = Enqueuer(
@@ -187,6 +191,7 @@ class AwsStore:
             short_poll_seconds=short_poll_seconds,
         )
         self._dead_letter_upkeep = DeadLetterUpkeep(self.dead_letters, layout.queues.keys(), real_clock)
+        self._recall = Recall(aws, layout, rows=rows, known_queues=self._known_queues)
         self._reconciler = Reconciler(
             aws,
             layout,
@@ -363,7 +368,7 @@ class AwsStore:
         await self._ownership.ensure()
         await self._known_queues.look_if_due()
         if self._steps.look_due():
-            await self._reconciler.recall(now)
+            await self._recall.run(now)
         upkeep = await self._reconciler.run(retention, now)
         await self._dead_letter_upkeep.run_if_due()
         return upkeep
@@ -395,6 +400,16 @@ class AwsStore:
     async def revoke_key(self, key_id: str, now: int) -> bool:
         """Revoke a key; return whether it exists."""
         return await self._keys.revoke(key_id, now)
+
+    async def read_settings(self, names: Collection[str]) -> Mapping[str, StoredSetting]:
+        """Return those of the settings that were ever set."""
+        async with _in_time():
+            return await self._settings.read(names)
+
+    async def change_setting(self, name: str, value: str | None, *, by: str, now: int) -> StoredSetting:
+        """Set or unset a setting."""
+        await self._ownership.ensure()
+        return await self._settings.change(name, value, by=by, now=now)
 
     def _find_parts(self, wellness: Wellness) -> AwsParts:
         nobody = {"job_id": text("check#")}

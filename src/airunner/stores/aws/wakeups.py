@@ -33,6 +33,8 @@ GIVE_BACK_SECONDS: Final = (1, 5)
 
 # What was received and lost on its way to us comes back after this; a claim prolongs it.
 _RECEIVED_SECONDS: Final = 30
+# How much later than SQS we may have noted a receive: a reply or our loop may be slow.
+_LATE_SECONDS: Final = 30
 _MOST_REMEMBERED: Final = 10_000
 # Other items of the table have a # in their keys.
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -234,7 +236,7 @@ class _Receipts:
         received_at = self._received_at.get(receipt, now)
         if received_at is None:
             return 0
-        return MAX_VISIBILITY_SECONDS - (now - received_at) // 1000 - 1
+        return MAX_VISIBILITY_SECONDS - (now - received_at) // 1000 - _LATE_SECONDS
 
     def _remember(self, received_at: Mapping[str, int | None]) -> None:
         self._received_at |= received_at

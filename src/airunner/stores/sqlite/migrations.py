@@ -157,6 +157,16 @@ MIGRATIONS = (
         # Jobs whose rows are gone, and whose events follow step by step.
         "CREATE TABLE purged_jobs (id INTEGER PRIMARY KEY)",
     ),
+    (
+        # `value` is NULL while the setting is not set; `changes` is JSON, the newest first.
+        """
+        CREATE TABLE settings (
+            name TEXT PRIMARY KEY,
+            value TEXT,
+            changes TEXT NOT NULL
+        ) WITHOUT ROWID
+        """,
+    ),
 )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from airunner.domain import lifecycle
 from airunner.domain.answers import Enqueued
 from airunner.domain.errors import AirunnerError, AlreadyExists, InternalError, JobNotFound, ResourceExhausted
-from airunner.domain.job import Job, JobState
+from airunner.domain.job import Job, JobState, stored_state
 from airunner.domain.splitting import take_by_size
 from airunner.stores.records import Upkeep
 from airunner.stores.sqlite import rows
@@ -243,7 +243,7 @@ def _find_known(tx: Transaction, new: NewJob) -> Enqueued | AirunnerError | None
     fingerprint, job_id, created_at, state = known
     if fingerprint != new.fingerprint:
         return AlreadyExists()
-    return Enqueued(job_id=rows.uuid_text(job_id), created_at=created_at, state=JobState(state))
+    return Enqueued(job_id=rows.uuid_text(job_id), created_at=created_at, state=stored_state(state))
 
 
 def _paused(connection: sqlite3.Connection, queue: str) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from airunner.domain.abridging import abridged
 from airunner.domain.answers import JobPage, QueueStats
 from airunner.domain.errors import JobNotFound
-from airunner.domain.job import Job, JobState
+from airunner.domain.job import JOB_STATES, Job, JobState
 from airunner.domain.requests import JobQuery
 from airunner.stores.pages import PageBounds, cut_page, keys_wanted, make_cursor, parse_cursor
 from airunner.stores.records import ApiKey, EventPage, EventQuery, fill_page
@@ -150,7 +150,7 @@ def _newest(
         everything = "SELECT id FROM jobs WHERE id < ? ORDER BY id DESC LIMIT ?"
         return [row_id for (row_id,) in connection.execute(everything, (before, limit))]
     found: list[int] = []
-    states = list(JobState) if query.state is None else [query.state]
+    states = list(JOB_STATES) if query.state is None else [query.state]
     for queue, state in itertools.product(queues or queue_names(connection), states):
         # What is older than enough others is not read.
         after = found[-1] if len(found) == limit else 0

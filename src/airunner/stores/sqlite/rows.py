@@ -9,7 +9,7 @@ from airunner.codec.execution import decode_execution, encode_execution
 from airunner.codec.jobs import decode_params, decode_result, encode_params, encode_result
 from airunner.domain.event import EncodedEvent, EventType
 from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome
+from airunner.domain.job import JOB_STATES, Job, JobParams, JobResult, JobState, Outcome
 from airunner.domain.lifecycle import Lifecycle
 from airunner.stores.records import ApiKey, claim_size
 from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
@@ -75,7 +75,7 @@ END_UNREADABLE = (
 INSERT_EVENT = f"INSERT INTO job_events (job, stored_at, {EVENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 EVENTS_AT_ONCE = 50
 INSERT_EVENTS = INSERT_EVENT + ", (?, ?, ?, ?, ?, ?, ?, ?, ?)" * (EVENTS_AT_ONCE - 1)
-_STATES = {int(state): state for state in JobState}
+_STATES = {int(state): state for state in JOB_STATES}
 _EVENT_TYPES = {int(kind): kind for kind in EventType}
 
 

@@ -18,7 +18,7 @@ from airunner.domain.clock import StepWatch
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, Overloaded, Unavailable
 from airunner.stores.base import Capabilities
 from airunner.stores.pages import READ_SECONDS, PageBounds
-from airunner.stores.sqlite import bulk, operations, queries, rows
+from airunner.stores.sqlite import bulk, operations, queries, rows, settings
 from airunner.stores.sqlite.migrations import is_current, migrate
 from airunner.stores.sqlite.schema import connect
 from airunner.stores.sqlite.writer import GroupCommitWriter, Transaction
@@ -26,7 +26,7 @@ from airunner.telemetry.logs import get_logger
 from airunner.telemetry.refusals import CallRefusal, RefusalLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from airunner.domain.answers import Enqueued, JobPage, QueueStats
     from airunner.domain.clock import Clock, Timer
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         Retention,
         Upkeep,
     )
+    from airunner.stores.settings import StoredSetting
     from airunner.stores.sqlite.schema import SqliteConnection
 
 T = TypeVar("T")
@@ -272,6 +273,16 @@ class SqliteStore:
                     (now, key_id),
                 ).rowcount
             )
+        )
+
+    async def read_settings(self, names: Collection[str]) -> Mapping[str, StoredSetting]:
+        """Return those of the settings that were ever set."""
+        return await self._read(lambda connection: settings.read_settings(connection, names))
+
+    async def change_setting(self, name: str, value: str | None, *, by: str, now: int) -> StoredSetting:
+        """Set or unset a setting."""
+        return await self._write(
+            lambda tx: settings.change_setting(tx.connection, name, value, by=by, now=now)
         )
 
     def _refuse_when_full(self) -> None:

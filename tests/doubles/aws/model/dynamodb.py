@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tests.doubles.aws.dynamodb_rules import item_bytes
 from tests.doubles.aws.model.errors import ModelError
 from tests.doubles.aws.model.evaluation import holds, projected, updated
 from tests.doubles.aws.model.tables import Table, partition_of
-from tests.doubles.aws.schemas import Item
-from tests.doubles.aws.throughput import Charge, PartitionKey, Throughput, read_charge, write_charges
+from tests.doubles.aws.tables.rules import item_bytes
+from tests.doubles.aws.tables.schemas import Item
+from tests.doubles.aws.tables.throughput import Charge, PartitionKey, Throughput, read_charge, write_charges
 
 _THROTTLED = ModelError("ThrottlingException")
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from tests.doubles.aws.key_conditions import comparable
-from tests.doubles.aws.schemas import Item
+from tests.doubles.aws.tables.key_conditions import comparable
+from tests.doubles.aws.tables.schemas import Item
 
 Value = dict[str, Any]
 Operand = Callable[[Item, Item], Value | None]

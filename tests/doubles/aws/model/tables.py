@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from tests.doubles.aws.dynamodb_rules import item_bytes
-from tests.doubles.aws.key_conditions import comparable
 from tests.doubles.aws.model.evaluation import holds, projected
-from tests.doubles.aws.schemas import Item, TableSchema
+from tests.doubles.aws.tables.key_conditions import comparable
+from tests.doubles.aws.tables.rules import item_bytes
+from tests.doubles.aws.tables.schemas import Item, TableSchema
 
 Key = tuple[Any, ...]
 _Entry = tuple[Any, Key]

@@ -7,7 +7,7 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 from airunner.aws.calls import ConditionFailed
-from airunner.domain.job import JobState
+from airunner.domain.job import stored_state
 from airunner.stores.aws.items import (
     WATCHER_PREFIX,
     number,
@@ -120,7 +120,7 @@ def _other_names(item: Item, *, but: str) -> dict[str, int]:
 def _mark(item: Item) -> JobMark:
     attempt = number_at(item, "attempt")
     return JobMark(
-        state=JobState(number_at(item, "state")),
+        state=stored_state(number_at(item, "state")),
         attempt=attempt,
         last_sequence=number_at(item.get("sequences", {"M": {}})["M"], str(attempt)),
         cancel_requested=bool(item.get("cancel_requested", {}).get("BOOL")),

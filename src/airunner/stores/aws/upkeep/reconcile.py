@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -23,7 +22,6 @@ from airunner.domain.errors import (
     error_text,
 )
 from airunner.domain.job import JobState
-from airunner.domain.limits import MAX_VISIBILITY_SECONDS
 from airunner.stores.aws.claim import SKEW_MS, lapses_at
 from airunner.stores.aws.items import number, number_at, text
 from airunner.stores.aws.layout import CHECKS_INDEX
@@ -136,37 +134,6 @@ class Reconciler:
         has_more = self._is_cut and (self._is_fruitful or bool(ended or purged))
         return Upkeep(ended_jobs=ended, purged_jobs=purged, has_more=has_more)
 
-    async def recall(self, now: int) -> None:
-        """Bring back visibilities that a wrong clock has given, of this server or of another."""
-
-        def recalled(life: Lifecycle) -> Lifecycle:
-            return lifecycle.recall(life, now=now)
-
-        for queue in self._known_queues.names:
-            async for job_id in self._far_ahead(queue, now + MAX_VISIBILITY_SECONDS * 1000 + CHECK_AFTER_MS):
-                with suppress(JobNotFound):
-                    await self._rows.revise(job_id, recalled)
-
-    async def _far_ahead(self, queue: str, since: int) -> AsyncIterator[str]:
-        """Yield the running jobs of a queue that would be looked at only after an instant."""
-        for shard in range(self._layout.listing_shards):
-            key = text(f"open#{queue}#{shard}")
-            running = number(int(JobState.RUNNING))
-            pages = Pages(
-                self._aws.dynamodb,
-                "Query",
-                max_pages=_PAGES,
-                TableName=self._layout.jobs_table,
-                IndexName=CHECKS_INDEX,
-                KeyConditionExpression="check_key = :key AND check_at > :since",
-                FilterExpression="#state = :running",
-                ExpressionAttributeNames={"#state": "state"},
-                ExpressionAttributeValues={":key": key, ":since": number(since), ":running": running},
-            )
-            async for page in pages:
-                for item in page["Items"]:
-                    yield item["job_id"]["S"]
-
     async def _due(self, key: str, until: int) -> AsyncIterator[list[Row]]:
         """Yield the rows of an index key that are to be looked at, some at a time, over all of its shards."""
         shards = range(self._layout.listing_shards)
@@ -216,11 +183,18 @@ class Reconciler:
         needs = await self._for_each(rows, lambda row: self._settle(row, now))
         waiting = [row for row, need in zip(rows, needs, strict=True) if need is _Need.MESSAGE]
         if waiting:
-            failed = await self._resender.wake(queue, waiting, now)
-            self._is_fruitful |= len(failed) < len(waiting)
-            for job_id, error in failed.items():
-                self._skip(job_id, error)
+            await self._wake(queue, waiting, now)
         return [row.job_id for row, need in zip(rows, needs, strict=True) if need is _Need.END]
+
+    async def _wake(self, queue: str, rows: Sequence[Row], now: int) -> None:
+        """Let jobs have their messages; those for which that fails are skipped."""
+        try:
+            failures = await self._resender.wake(queue, rows, now)
+        except Exception as error:  # noqa: BLE001  what AWS refuses is known there: this is a surprise
+            failures = {row.job_id: error for row in rows}
+        self._is_fruitful |= len(failures) < len(rows)
+        for job_id, failure in failures.items():
+            self._skip(job_id, failure)
 
     async def _purge_all(self, rows: Sequence[Row], now: int) -> int:
         """Purge jobs; return how many."""

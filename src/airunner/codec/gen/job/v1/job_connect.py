@@ -21,7 +21,7 @@ from connectrpc.protocol import ProtocolType
 from connectrpc.server import ConnectASGIApplication, ConnectWSGIApplication, DEFAULT_READ_MAX_BYTES, Endpoint, EndpointSync
 from pyqwest import Client, SyncClient
 
-from .job_pb2 import CancelJobRequest, CancelJobResponse, CompleteJobRequest, CompleteJobResponse, CompleteJobsRequest, CompleteJobsResponse, DequeueJobRequest, DequeueJobResponse, DequeueJobsRequest, DequeueJobsResponse, EnqueueJobRequest, EnqueueJobResponse, EnqueueJobsRequest, EnqueueJobsResponse, GetJobRequest, GetJobResponse, ListDeadLettersRequest, ListDeadLettersResponse, ListJobsRequest, ListJobsResponse, ListQueuesRequest, ListQueuesResponse, ListWorkersRequest, ListWorkersResponse, PauseQueueRequest, PauseQueueResponse, PublishJobEventBatchRequest, PublishJobEventBatchResponse, PublishJobEventsRequest, PublishJobEventsResponse, PurgeDeadLettersRequest, PurgeDeadLettersResponse, RedriveDeadLettersRequest, RedriveDeadLettersResponse, ReleaseJobRequest, ReleaseJobResponse, ResumeQueueRequest, ResumeQueueResponse, RetryJobRequest, RetryJobResponse, StreamJobEventBatchesRequest, StreamJobEventBatchesResponse, StreamJobEventsRequest, StreamJobEventsResponse, UpdateJobRequest, UpdateJobResponse
+from .job_pb2 import CancelJobRequest, CancelJobResponse, CompleteJobRequest, CompleteJobResponse, CompleteJobsRequest, CompleteJobsResponse, DequeueJobRequest, DequeueJobResponse, DequeueJobsRequest, DequeueJobsResponse, EnqueueJobRequest, EnqueueJobResponse, EnqueueJobsRequest, EnqueueJobsResponse, GetJobRequest, GetJobResponse, ListDeadLettersRequest, ListDeadLettersResponse, ListJobsRequest, ListJobsResponse, ListQueuesRequest, ListQueuesResponse, ListSettingsRequest, ListSettingsResponse, ListWorkersRequest, ListWorkersResponse, PauseQueueRequest, PauseQueueResponse, PublishJobEventBatchRequest, PublishJobEventBatchResponse, PublishJobEventsRequest, PublishJobEventsResponse, PurgeDeadLettersRequest, PurgeDeadLettersResponse, RedriveDeadLettersRequest, RedriveDeadLettersResponse, ReleaseJobRequest, ReleaseJobResponse, ResumeQueueRequest, ResumeQueueResponse, RetryJobRequest, RetryJobResponse, SetSettingRequest, SetSettingResponse, StreamJobEventBatchesRequest, StreamJobEventBatchesResponse, StreamJobEventsRequest, StreamJobEventsResponse, UnsetSettingRequest, UnsetSettingResponse, UpdateJobRequest, UpdateJobResponse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
@@ -1897,6 +1897,24 @@ class AdminService(Protocol):
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
+    async def list_settings(self, request: ListSettingsRequest, ctx: RequestContext[ListSettingsRequest, ListSettingsResponse], /) -> ListSettingsResponse:
+        """
+        Lists the settings that can be changed while servers run.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def set_setting(self, request: SetSettingRequest, ctx: RequestContext[SetSettingRequest, SetSettingResponse], /) -> SetSettingResponse:
+        """
+        Sets a setting, for all servers that have its home in common. Repeating it does no harm.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def unset_setting(self, request: UnsetSettingRequest, ctx: RequestContext[UnsetSettingRequest, UnsetSettingResponse], /) -> UnsetSettingResponse:
+        """
+        Lets the configured value of a setting hold again.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
 
 class AdminServiceASGIApplication(ConnectASGIApplication[AdminService]):
     def __init__(
@@ -1943,6 +1961,39 @@ class AdminServiceASGIApplication(ConnectASGIApplication[AdminService]):
                         stream_type=StreamType.UNARY,
                     ),
                     function=svc.purge_dead_letters,
+                ),
+                "/job.v1.AdminService/ListSettings": Endpoint.unary(
+                    method=MethodInfo(
+                        name="ListSettings",
+                        service_name="job.v1.AdminService",
+                        input=ListSettingsRequest,
+                        output=ListSettingsResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.list_settings,
+                ),
+                "/job.v1.AdminService/SetSetting": Endpoint.unary(
+                    method=MethodInfo(
+                        name="SetSetting",
+                        service_name="job.v1.AdminService",
+                        input=SetSettingRequest,
+                        output=SetSettingResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.set_setting,
+                ),
+                "/job.v1.AdminService/UnsetSetting": Endpoint.unary(
+                    method=MethodInfo(
+                        name="UnsetSetting",
+                        service_name="job.v1.AdminService",
+                        input=UnsetSettingRequest,
+                        output=UnsetSettingResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.unset_setting,
                 ),
             },
             interceptors=interceptors,
@@ -2054,6 +2105,75 @@ class AdminServiceClient(ConnectClient):
             headers=headers,
             timeout_ms=timeout_ms,
         )
+    async def list_settings(
+        self,
+        request: ListSettingsRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> ListSettingsResponse:
+        """
+        Lists the settings that can be changed while servers run.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListSettings",
+                service_name="job.v1.AdminService",
+                input=ListSettingsRequest,
+                output=ListSettingsResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    async def set_setting(
+        self,
+        request: SetSettingRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> SetSettingResponse:
+        """
+        Sets a setting, for all servers that have its home in common. Repeating it does no harm.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="SetSetting",
+                service_name="job.v1.AdminService",
+                input=SetSettingRequest,
+                output=SetSettingResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    async def unset_setting(
+        self,
+        request: UnsetSettingRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> UnsetSettingResponse:
+        """
+        Lets the configured value of a setting hold again.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="UnsetSetting",
+                service_name="job.v1.AdminService",
+                input=UnsetSettingRequest,
+                output=UnsetSettingResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
 
 class AdminServiceSync(Protocol):
     """
@@ -2074,6 +2194,24 @@ class AdminServiceSync(Protocol):
     def purge_dead_letters(self, request: PurgeDeadLettersRequest, ctx: RequestContext[PurgeDeadLettersRequest, PurgeDeadLettersResponse], /) -> PurgeDeadLettersResponse:
         """
         Deletes dead letters; the jobs that they name stay as they are.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def list_settings(self, request: ListSettingsRequest, ctx: RequestContext[ListSettingsRequest, ListSettingsResponse], /) -> ListSettingsResponse:
+        """
+        Lists the settings that can be changed while servers run.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def set_setting(self, request: SetSettingRequest, ctx: RequestContext[SetSettingRequest, SetSettingResponse], /) -> SetSettingResponse:
+        """
+        Sets a setting, for all servers that have its home in common. Repeating it does no harm.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def unset_setting(self, request: UnsetSettingRequest, ctx: RequestContext[UnsetSettingRequest, UnsetSettingResponse], /) -> UnsetSettingResponse:
+        """
+        Lets the configured value of a setting hold again.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -2121,6 +2259,39 @@ class AdminServiceWSGIApplication(ConnectWSGIApplication):
                         stream_type=StreamType.UNARY,
                     ),
                     function=service.purge_dead_letters,
+                ),
+                "/job.v1.AdminService/ListSettings": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="ListSettings",
+                        service_name="job.v1.AdminService",
+                        input=ListSettingsRequest,
+                        output=ListSettingsResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.list_settings,
+                ),
+                "/job.v1.AdminService/SetSetting": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="SetSetting",
+                        service_name="job.v1.AdminService",
+                        input=SetSettingRequest,
+                        output=SetSettingResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.set_setting,
+                ),
+                "/job.v1.AdminService/UnsetSetting": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="UnsetSetting",
+                        service_name="job.v1.AdminService",
+                        input=UnsetSettingRequest,
+                        output=UnsetSettingResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.unset_setting,
                 ),
             },
             interceptors=interceptors,
@@ -2226,6 +2397,75 @@ class AdminServiceClientSync(ConnectClientSync):
                 service_name="job.v1.AdminService",
                 input=PurgeDeadLettersRequest,
                 output=PurgeDeadLettersResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def list_settings(
+        self,
+        request: ListSettingsRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> ListSettingsResponse:
+        """
+        Lists the settings that can be changed while servers run.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListSettings",
+                service_name="job.v1.AdminService",
+                input=ListSettingsRequest,
+                output=ListSettingsResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def set_setting(
+        self,
+        request: SetSettingRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> SetSettingResponse:
+        """
+        Sets a setting, for all servers that have its home in common. Repeating it does no harm.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="SetSetting",
+                service_name="job.v1.AdminService",
+                input=SetSettingRequest,
+                output=SetSettingResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def unset_setting(
+        self,
+        request: UnsetSettingRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> UnsetSettingResponse:
+        """
+        Lets the configured value of a setting hold again.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="UnsetSetting",
+                service_name="job.v1.AdminService",
+                input=UnsetSettingRequest,
+                output=UnsetSettingResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),

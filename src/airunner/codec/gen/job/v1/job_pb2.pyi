@@ -903,3 +903,67 @@ class PurgeDeadLettersResponse(_message.Message):
     PURGED_FIELD_NUMBER: _ClassVar[int]
     purged: _containers.RepeatedCompositeFieldContainer[DeadLetter]
     def __init__(self, purged: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ...) -> None: ...
+
+class Setting(_message.Message):
+    __slots__ = ("name", "value", "configured", "is_set", "allowed", "changes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURED_FIELD_NUMBER: _ClassVar[int]
+    IS_SET_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    configured: str
+    is_set: bool
+    allowed: str
+    changes: _containers.RepeatedCompositeFieldContainer[SettingChange]
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., configured: _Optional[str] = ..., is_set: _Optional[bool] = ..., allowed: _Optional[str] = ..., changes: _Optional[_Iterable[_Union[SettingChange, _Mapping]]] = ...) -> None: ...
+
+class SettingChange(_message.Message):
+    __slots__ = ("value", "old_value", "changed_by", "changed_at")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    OLD_VALUE_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_BY_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_AT_FIELD_NUMBER: _ClassVar[int]
+    value: str
+    old_value: str
+    changed_by: str
+    changed_at: _timestamp_pb2.Timestamp
+    def __init__(self, value: _Optional[str] = ..., old_value: _Optional[str] = ..., changed_by: _Optional[str] = ..., changed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ListSettingsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListSettingsResponse(_message.Message):
+    __slots__ = ("settings",)
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    settings: _containers.RepeatedCompositeFieldContainer[Setting]
+    def __init__(self, settings: _Optional[_Iterable[_Union[Setting, _Mapping]]] = ...) -> None: ...
+
+class SetSettingRequest(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class SetSettingResponse(_message.Message):
+    __slots__ = ("setting",)
+    SETTING_FIELD_NUMBER: _ClassVar[int]
+    setting: Setting
+    def __init__(self, setting: _Optional[_Union[Setting, _Mapping]] = ...) -> None: ...
+
+class UnsetSettingRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class UnsetSettingResponse(_message.Message):
+    __slots__ = ("setting",)
+    SETTING_FIELD_NUMBER: _ClassVar[int]
+    setting: Setting
+    def __init__(self, setting: _Optional[_Union[Setting, _Mapping]] = ...) -> None: ...

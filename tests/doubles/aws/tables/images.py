@@ -7,15 +7,15 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.doubles.aws.key_conditions import KeyCondition, comparable
-from tests.doubles.aws.schemas import identity, writes_of
+from tests.doubles.aws.tables.key_conditions import KeyCondition, comparable
+from tests.doubles.aws.tables.schemas import identity, writes_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from tests.doubles.aws.calls import Call
     from tests.doubles.aws.faults import Fault
-    from tests.doubles.aws.schemas import Item, TableSchema
+    from tests.doubles.aws.tables.schemas import Item, TableSchema
     from tests.doubles.aws.wire import AwsAnswer
 
 

@@ -6,18 +6,18 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tests.doubles.aws.calls import Refusal, refused
-from tests.doubles.aws.dynamodb_rules import item_bytes
 from tests.doubles.aws.model.evaluation import holds, updated
 from tests.doubles.aws.model.tables import partition_of
-from tests.doubles.aws.schemas import writes_of
-from tests.doubles.aws.throughput import Charge, PartitionKey, read_charge, write_charges
+from tests.doubles.aws.tables.rules import item_bytes
+from tests.doubles.aws.tables.schemas import writes_of
+from tests.doubles.aws.tables.throughput import Charge, PartitionKey, read_charge, write_charges
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from tests.doubles.aws.calls import Call
-    from tests.doubles.aws.schemas import Item, TableSchema, Write
-    from tests.doubles.aws.throughput import Throughput
+    from tests.doubles.aws.tables.schemas import Item, TableSchema, Write
+    from tests.doubles.aws.tables.throughput import Throughput
     from tests.doubles.aws.wire import AwsAnswer
 
     Send = Callable[[Call], Awaitable[AwsAnswer]]

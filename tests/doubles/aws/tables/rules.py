@@ -7,14 +7,14 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.doubles.aws.calls import Refusal
-from tests.doubles.aws.expressions import assigned_values, expression_refusal
-from tests.doubles.aws.schemas import TableSchema, Write, identity, writes_of
+from tests.doubles.aws.tables.expressions import assigned_values, expression_refusal
+from tests.doubles.aws.tables.schemas import TableSchema, Write, identity, writes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tests.doubles.aws.calls import Call
-    from tests.doubles.aws.schemas import Item
+    from tests.doubles.aws.tables.schemas import Item
 
 BATCH_WRITE_LIMIT: Final = 25
 BATCH_GET_LIMIT: Final = 100

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from tests.doubles.aws.dynamodb_rules import item_bytes
-from tests.doubles.aws.schemas import Item, TableSchema
+from tests.doubles.aws.tables.rules import item_bytes
+from tests.doubles.aws.tables.schemas import Item, TableSchema
 
 Kind = Literal["write", "read"]
 

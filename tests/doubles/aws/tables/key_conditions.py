@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.doubles.aws.schemas import Item
+    from tests.doubles.aws.tables.schemas import Item
 
 _BETWEEN: Final = re.compile(r"(#?\w+)\s+BETWEEN\s+(:\w+)\s+AND\s+(:\w+)", re.IGNORECASE)
 _BEGINS_WITH: Final = re.compile(r"begins_with\s*\(\s*(#?\w+)\s*,\s*(:\w+)\s*\)")

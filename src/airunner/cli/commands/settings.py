@@ -1,0 +1,82 @@
+"""`airunner settings`: what can be changed while servers run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from airunner.cli.json_schema import setting_to_json
+from airunner.cli.options import ANY_SERVER, AsJson, ConnectionOptions
+from airunner.cli.printing import announce, moment, one_line, print_json, print_table, say
+from airunner.cli.session import with_client
+from airunner.domain.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from airunner.domain.answers import Setting, SettingChange
+
+settings = App(name="settings", help="Read and change settings while servers run.")
+
+SettingName = Annotated[str, Parameter(help="The name of the setting.")]
+
+
+@settings.command(name="list")
+def list_settings(*, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> None:
+    """List the settings, what holds now, and who set it."""
+    found = with_client(connection, lambda client: client.list_settings())
+    if as_json:
+        for setting in found:
+            print_json("setting", setting_to_json(setting))
+        return
+    rows = [(setting.name, setting.value, setting.configured, *_origin(setting)) for setting in found]
+    print_table(("setting", "value", "configured", "set by", "at"), rows)
+
+
+@settings.command
+def get(name: SettingName, /, *, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> None:
+    """Print the value of a setting, and on standard error how it came about."""
+    found = with_client(connection, lambda client: client.list_settings())
+    setting = next((one for one in found if one.name == name), None)
+    if setting is None:
+        names = ", ".join(one.name for one in found)
+        raise InvalidArgument(f"there is no run-time setting {name!r}; there are {names}")
+    if as_json:
+        print_json("setting", setting_to_json(setting))
+        return
+    print(setting.value)
+    announce(f"{name} may be {setting.allowed}; configured is {setting.configured}")
+    for change in setting.changes:
+        announce(f"  {moment(change.changed_at)} {one_line(change.changed_by)}: {one_line(_step(change))}")
+
+
+@settings.command(name="set")
+def set_setting(
+    name: SettingName,
+    value: Annotated[str, Parameter(help="The new value.")],
+    /,
+    *,
+    connection: ConnectionOptions = ANY_SERVER,
+) -> None:
+    """Set a setting on all servers; it holds within 5 seconds, for jobs that are enqueued from then on."""
+    setting = with_client(connection, lambda client: client.set_setting(name, value))
+    say(f"{name} is {setting.value}")
+
+
+@settings.command
+def unset(name: SettingName, /, *, connection: ConnectionOptions = ANY_SERVER) -> None:
+    """Let the configured value of a setting hold again."""
+    setting = with_client(connection, lambda client: client.unset_setting(name))
+    say(f"{name} is {setting.value}, as configured")
+
+
+def _origin(setting: Setting) -> tuple[str, str]:
+    """Return who set a setting, and when; nothing where it is not set."""
+    if not (setting.is_set and setting.changes):
+        return "", ""
+    return setting.changes[0].changed_by, moment(setting.changes[0].changed_at)
+
+
+def _step(change: SettingChange) -> str:
+    old = "not set" if change.old_value is None else change.old_value
+    new = "not set" if change.value is None else change.value
+    return f"{old} -> {new}"
