@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import uuid
 from collections.abc import AsyncIterator
@@ -129,7 +130,14 @@ async def test_a_session_is_started_read_and_listed(stack: Stack, database: Data
     await finish(database, answer["id"])
     status, session = await ann.get(f"/{answer['id']}")
     assert status == 200
-    assert (session["state"], session["user_id"], session["result"]) == ("done", "42", {"place": "a.png"})
+    assert (session["state"], session["user_id"], session["result"]) == ("done", "42", {"size": 9})
+    (image,) = session["images"]
+    assert (image["location"], image["content_type"], image["byte_count"]) == (
+        "pictures/a.png",
+        "image/png",
+        9,
+    )
+    assert image["sha256"] == hashlib.sha256(b"a picture").hexdigest()
     assert session["request"] == {"prompt": "a boat", "user_id": "42"}
     assert [step["step"] for step in session["timeline"]] == ["queued", "running", "done"]
     status, listed = await ann.get()
@@ -253,7 +261,7 @@ async def test_a_stream_tells_each_state_and_ends(stack: Stack, database: Databa
         await until(lambda: reading.text.endswith("event: end\ndata: {}\n\n"))
     (_, last) = news_in(reading.text)[-1]
     assert [state for _, state in reading.states] == ["running", "done"]
-    assert (last["result"], last["images"]) == ({"place": "a.png"}, [])
+    assert (last["result"], len(last["images"])) == ({"size": 9}, 1)
     assert ": still here" in reading.text
 
 

@@ -29,8 +29,8 @@ SELECT {schema}.enqueue_as($1, $2, $3::text::jsonb, 'generation', $4::integer, $
 """
 _FIND: Final = f"""\
 SELECT {_COLUMNS}, s.request::text, s.result::text, coalesce((
-    SELECT jsonb_agg(jsonb_build_object('position', i.position, 'place', i.place,
-        'content_type', i.content_type, 'bytes', i.bytes, 'sha256', encode(i.sha256, 'hex'))
+    SELECT jsonb_agg(jsonb_build_object('position', i.position, 'location', i.place,
+        'content_type', i.content_type, 'byte_count', i.bytes, 'sha256', encode(i.sha256, 'hex'))
         ORDER BY i.position)
     FROM {{schema}}.images AS i WHERE i.session_id = s.id
 ), '[]')::text AS images

@@ -55,7 +55,7 @@ class WholeSession:
     request: str
     result: str | None
     images: str
-    """A list: position, place, content type, bytes and SHA-256 of each."""
+    """A list: position, location, content type, byte count and SHA-256 of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
