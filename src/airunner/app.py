@@ -123,7 +123,7 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
     if not worker.commands and not worker.handlers:
         raise ConfigError(["worker.commands: a worker without commands needs worker.handlers"])
     environment = AttemptEnvironment(
-        base_environment=environment_for_jobs(),
+        base_environment=environment_for_jobs(settings),
         runs_commands=worker.commands,
         work_dir=worker.work_dir,
         grace_seconds=worker.grace_seconds,
@@ -331,11 +331,13 @@ async def provision_aws(
 ) -> list[Resource]:
     """Make or mend everything that the store on AWS needs, and mark the tables; a dry run only tells.
 
-    FailedPrecondition, before anything is made, where a table belongs to another environment.
+    FailedPrecondition, before anything is made, where a table belongs to another environment, or the
+    credentials to another account than that of the settings.
     """
     from airunner.aws.connect import build_aws
 
     clock = SystemClock()
+    await _check_account(settings, clock)
     async with build_aws(settings, clock) as aws:
         from airunner.aws.provision import provision
         from airunner.aws.table_meta import TableOwnership
@@ -357,10 +359,24 @@ async def provision_generation(settings: Settings, *, dry_run: bool = False) -> 
 
     wanted = generation_resources(settings)
     clock = SystemClock()
+    await _check_account(settings, clock)
     async with build_aws(settings, clock, clients=["sqs"]) as aws:
         from airunner.aws.provision import provision
 
         return await provision(aws, wanted, clock, dry_run=dry_run)
+
+
+async def _check_account(settings: Settings, clock: Clock) -> None:
+    """Refuse the credentials of another account than the settings name, if they name one."""
+    from airunner.aws.connect import build_aws
+
+    account_id = settings.store.aws.account_id
+    if not account_id:
+        return
+    async with build_aws(settings, clock, clients=["sts"]) as aws:
+        from airunner.aws.provision.account import check_account
+
+        await check_account(aws, account_id)
 
 
 def build_signer(settings: Settings) -> TokenSigner:

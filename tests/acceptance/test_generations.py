@@ -13,7 +13,7 @@ import pytest
 from pyqwest import Client as HttpClient
 
 from airunner.cli.commands.dev import _for_development
-from airunner.cli.options import load_for_server
+from airunner.cli.options import load
 from airunner.postgres.pool import Database
 from tests.support.generations import begin, finish, news_in
 from tests.support.processes import RunningProcess
@@ -44,8 +44,8 @@ def test_the_address_of_the_database_means_us_where_generations_are_offered(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DATABASE_URL", DSN)
-    assert load_for_server(None, {}).settings.postgres.dsn is None
-    assert load_for_server(None, {"services": "jobs,generations"}).settings.postgres.dsn_text == DSN
+    assert load(None, {}, with_database=None).settings.postgres.dsn is None
+    assert load(None, {"services": "jobs,generations"}, with_database=None).settings.postgres.dsn_text == DSN
     assert "generations" not in _for_development(None, {}).services
     monkeypatch.setenv("AIRUNNER_POSTGRES__DSN", DSN)
     assert "generations" in _for_development(None, {}).services

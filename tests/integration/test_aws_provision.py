@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from airunner.app import provision_aws
 from airunner.aws.calls import Aws, AwsOptions
 from airunner.aws.provision import Change, Resource, ResourceKind, provision
 from airunner.aws.table_meta import TableOwnership
+from airunner.config import load_settings
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument
 from airunner.stores.aws import layout as definitions
@@ -393,3 +395,21 @@ async def lifecycle_rules(account: Aws, bucket: str) -> list[dict[str, Any]]:
 
 def keys_of(owner: dict[str, Any]) -> list[tuple[str, str]]:
     return [(key["AttributeName"], key["KeyType"]) for key in owner["KeySchema"]]
+
+
+async def test_the_credentials_of_another_account_are_refused_before_anything_is_made(
+    layout: Layout, emulator: EmulatorProcess, tmp_path: Path
+) -> None:
+    flags = {
+        "store.aws.env": layout.env,
+        "store.aws.region": REGION,
+        "store.aws.endpoint_url": emulator.url,
+        "store.aws.access_key_id": ACCESS_KEY,
+        "store.aws.secret_access_key": SECRET_KEY,
+    }
+    other = {**flags, "store.aws.account_id": "999999999999"}
+    with pytest.raises(FailedPrecondition, match="are of account 123456789012"):
+        await provision_aws(load_settings(flags=other, environ={}, cwd=tmp_path).settings)
+    own = {**flags, "store.aws.account_id": "123456789012"}
+    made = await provision_aws(load_settings(flags=own, environ={}, cwd=tmp_path).settings)
+    assert {each.change for each in made} == {Change.CREATED}

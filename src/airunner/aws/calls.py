@@ -143,6 +143,10 @@ class Aws:
         """Call DynamoDB Streams, where the options name this client."""
         return await self._call("streams", operation, arguments)
 
+    async def sts(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Call the service that knows who we are, where the options name this client."""
+        return await self._call("sts", operation, arguments)
+
     async def cloudwatch(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """Call CloudWatch, where the options name this client."""
         return await self._call("cloudwatch", operation, arguments)

@@ -24,6 +24,7 @@ SERVICES: Final = {
     "s3": "s3",
     "streams": "dynamodbstreams",
     "cloudwatch": "cloudwatch",
+    "sts": "sts",
 }
 """The service of each client."""
 
@@ -46,6 +47,8 @@ class AwsOptions:
     access_key: str = ""
     """Empty, together with the secret: the SDK looks for credentials where it always does."""
     secret_key: str = field(default="", repr=False)
+    session_token: str = field(default="", repr=False)
+    """Beside these two, where they are temporary ones."""
     bucket: str = ""
     """Whose objects `presign` speaks of."""
     call_seconds: float = 10.0
@@ -103,6 +106,7 @@ def _client_arguments(options: AwsOptions, client: str) -> dict[str, Any]:
         "verify": False if options.endpoint_url.startswith("http://") else None,
         "aws_access_key_id": options.access_key or None,
         "aws_secret_access_key": options.secret_key or None,
+        "aws_session_token": options.session_token or None,
         "config": _config(options, client),
     }
 

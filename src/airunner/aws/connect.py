@@ -10,6 +10,8 @@ from airunner.domain.errors import FailedPrecondition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pydantic import SecretStr
+
     from airunner.aws.calls import Aws
     from airunner.config import Settings
     from airunner.domain.clock import Clock
@@ -25,11 +27,18 @@ def build_aws(settings: Settings, clock: Clock, *, clients: Sequence[str] = ()) 
     store = settings.store
     options = AwsOptions(
         region=find_region(settings),
+        access_key=_text(store.aws.access_key_id),
+        secret_key=_text(store.aws.secret_access_key),
+        session_token=_text(store.aws.session_token),
         endpoint_url=store.aws.endpoint_url or "",
         bucket=store.s3.bucket,
         clients=tuple(clients) or (*OF_A_STORE, *(["streams"] if store.dynamodb.streams else [])),
     )
     return Aws(options, clock=clock)
+
+
+def _text(secret: SecretStr | None) -> str:
+    return secret.get_secret_value() if secret else ""
 
 
 def find_region(settings: Settings) -> str:

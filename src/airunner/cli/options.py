@@ -80,15 +80,9 @@ class DatabaseOptions:
 DEFAULT_DATABASE = DatabaseOptions()
 
 
-def load_for_server(config_file: Path | None, flags: Mapping[str, object]) -> Loaded:
-    """Return the settings of a server; `DATABASE_URL` means us only where it offers generations."""
-    from airunner.config import ServiceName, load_settings
-
-    settings = load_settings(config_file=config_file, flags=flags).settings
-    return load(config_file, flags, with_database=ServiceName.GENERATIONS in settings.services)
-
-
-def load(config_file: Path | None, flags: Mapping[str, object], *, with_database: bool = False) -> Loaded:
+def load(
+    config_file: Path | None, flags: Mapping[str, object], *, with_database: bool | None = False
+) -> Loaded:
     """Return the settings in effect, and say which variables nobody reads."""
     from airunner.cli.printing import say
     from airunner.config import load_settings

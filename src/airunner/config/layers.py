@@ -28,12 +28,20 @@ FOREIGN_VARIABLES = {
     "AWS_DEFAULT_REGION": "store.aws.region",
     "AWS_REGION": "store.aws.region",
     "AWS_ENDPOINT_URL": "store.aws.endpoint_url",
+    "AWS_ACCOUNT_ID": "store.aws.account_id",
     "SQS_MAIN_QUEUE_URL": "generation.queue_url",
     "SQS_DLQ_QUEUE_URL": "generation.dead_letter_url",
     "SQS_IDLE_DELAY_MS": "generation.idle_delay_millis",
     "GEN_WORKER_CONCURRENCY": "generation.concurrency",
     "GEN_WORKER_SETTINGS_REFRESH_MS": "generation.settings_refresh_millis",
 }
+# What the SDK reads by itself in the environment, and never in a file of the folder.
+CREDENTIAL_VARIABLES = {
+    "AWS_ACCESS_KEY_ID": "store.aws.access_key_id",
+    "AWS_SECRET_ACCESS_KEY": "store.aws.secret_access_key",
+    "AWS_SESSION_TOKEN": "store.aws.session_token",
+}
+PROFILE_VARIABLE = "AWS_PROFILE"
 # One that many programs have: it means us only where a command is about the application's database.
 DATABASE_VARIABLES = {"DATABASE_URL": "postgres.dsn"}
 SHORT_FLAGS = {
@@ -92,13 +100,29 @@ def variable_layer(variables: Mapping[str, str], suffix: str = "", *, from_folde
     return _to_real_places(layer)
 
 
-def foreign_layer(variables: Mapping[str, str], suffix: str = "", *, with_database: bool = False) -> Layer:
+def foreign_layer(variables: Mapping[str, str], suffix: str = "") -> Layer:
     """The settings among the variables of other programs; an empty variable counts as not set."""
-    names = {**FOREIGN_VARIABLES, **(DATABASE_VARIABLES if with_database else {})}
+    return _layer_of(FOREIGN_VARIABLES, variables, suffix)
+
+
+def database_layer(variables: Mapping[str, str], suffix: str = "") -> Layer:
+    """The address of the application's database, for whoever has to do with that."""
+    return _layer_of(DATABASE_VARIABLES, variables, suffix)
+
+
+def credential_layer(dotenv: Mapping[str, str], environment: Mapping[str, str], suffix: str) -> Layer:
+    """The credentials of AWS in `.env`: all of them or none, and none where the process has its own.
+
+    A key of the environment, or a profile, is the SDK's to use; half of one and half of the other would be
+    nobody's. The secret alone, or the key alone, is as good as nothing.
+    """
+    if {*CREDENTIAL_VARIABLES, PROFILE_VARIABLE} & environment.keys():
+        return {}
+    given = {path: name for name, path in CREDENTIAL_VARIABLES.items() if dotenv.get(name)}
+    if not {"store.aws.access_key_id", "store.aws.secret_access_key"} <= given.keys():
+        return {}
     return {
-        path: Given(value=variables[name], origin=f"environment {name}{suffix}")
-        for name, path in names.items()
-        if variables.get(name)
+        path: Given(value=dotenv[name], origin=f"environment {name}{suffix}") for path, name in given.items()
     }
 
 
@@ -144,6 +168,14 @@ def flag_of(path: str) -> str:
 def _known_paths() -> tuple[str, ...]:
     real = tuple(setting_fields())
     return real + tuple(f"store.{path}" for path in real if path.startswith(EXECUTION)) + tuple(ALIASES)
+
+
+def _layer_of(names: Mapping[str, str], variables: Mapping[str, str], suffix: str) -> Layer:
+    return {
+        path: Given(value=variables[name], origin=f"environment {name}{suffix}")
+        for name, path in names.items()
+        if variables.get(name)
+    }
 
 
 def _is_section(path: str) -> bool:

@@ -9,14 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from airunner.config.concealed import own_variables
 from airunner.config.errors import ConfigError, did_you_mean, problem_of
 from airunner.config.layers import (
+    CREDENTIAL_VARIABLES,
+    DATABASE_VARIABLES,
     PREFIX,
     Layer,
     Origin,
+    credential_layer,
+    database_layer,
     file_layer,
     flag_layer,
     foreign_layer,
@@ -24,7 +28,7 @@ from airunner.config.layers import (
     read_dotenv,
     variable_layer,
 )
-from airunner.config.settings import Settings, secret_paths, setting_fields
+from airunner.config.settings import Settings, secret_paths, setting_fields, value_at
 
 DEFAULT_FILE = "airunner.yaml"
 DEFAULT_ORIGIN: Origin = "default"
@@ -73,30 +77,36 @@ def load_settings(
     flags: Mapping[str, object] | None = None,
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    with_database: bool = False,
+    with_database: bool | None = False,
 ) -> Loaded:
     """Settings from, lowest to highest: defaults, YAML file, `.env`, environment, flags; else ConfigError.
 
     The variables that other programs read too (`AWS_REGION`) stand right above the defaults.
     A `config_file` must exist; without one, `airunner.yaml` in `cwd` is read if it is there.
-    With `with_database`, `DATABASE_URL` is one of them.
+    With `with_database`, `DATABASE_URL` is one of them; with None, where the services or settings name
+    generation.
     `flags` maps dotted paths to values; None is a flag that was not given. Nothing is kept between calls.
     """
     folder = Path.cwd() if cwd is None else cwd
     environment = own_variables() if environ is None else dict(environ)
+    dotenv = read_dotenv(folder / DOTENV_FILE)
     # A real variable hides the one of the file even when it is empty: that is how to switch one off.
-    from_dotenv = {
-        name: text for name, text in read_dotenv(folder / DOTENV_FILE).items() if name not in environment
-    }
+    from_dotenv = {name: text for name, text in dotenv.items() if name not in environment}
     layers = [
-        foreign_layer(from_dotenv, _IN_DOTENV, with_database=with_database),
-        foreign_layer(environment, with_database=with_database),
+        foreign_layer(from_dotenv, _IN_DOTENV),
+        foreign_layer(environment),
         _chosen_file(folder, config_file),
         variable_layer(from_dotenv, _IN_DOTENV, from_folder=True),
         variable_layer(environment),
         flag_layer(flags or {}),
     ]
     merged = _merged(layers)
+    credentials = credential_layer(dotenv, environment, _IN_DOTENV)
+    if not merged.keys() & {*CREDENTIAL_VARIABLES.values()}:
+        merged |= credentials
+    if _names_generation(merged) if with_database is None else with_database:
+        # Lowest of all, as other programs' variables are.
+        merged = _merged([database_layer(from_dotenv, _IN_DOTENV), database_layer(environment), merged])
     found = frozenset(path for path, given in merged.items() if given.from_folder)
     # The folder cannot vouch for itself, so its own file is not asked.
     trusted = environment.get(TRUST_VARIABLE, "").lower() in _YES
@@ -109,19 +119,38 @@ def process_environment() -> dict[str, str]:
     return dict(os.environ)
 
 
-def environment_for_jobs() -> dict[str, str]:
+def environment_for_jobs(settings: Settings | None = None) -> dict[str, str]:
     """The environment that jobs inherit: without airunner's own variables and without headers for OTLP.
 
-    Both are the worker's own, and may be secret.
+    Both are the worker's own, and may be secret. So is another program's variable that fills a secret
+    setting; without settings, each that might.
     """
+    filled = {
+        name
+        for name, path in DATABASE_VARIABLES.items()
+        if settings is None or _is_filled_by(os.environ.get(name, ""), value_at(settings, path))
+    }
     return {
-        name: text for name, text in environment_for_children().items() if not _OTLP_HEADERS.fullmatch(name)
+        name: text
+        for name, text in environment_for_children().items()
+        if name not in filled and not _OTLP_HEADERS.fullmatch(name)
     }
 
 
 def environment_for_children() -> dict[str, str]:
     """The environment of programs of ours that have their own settings: without airunner's variables."""
     return {name: text for name, text in os.environ.items() if not name.startswith(PREFIX)}
+
+
+def _is_filled_by(text: str, value: object) -> bool:
+    return isinstance(value, SecretStr) and value.get_secret_value() == text
+
+
+def _names_generation(given: Layer) -> bool:
+    """Return whether a server has to do with generation, by its services or by its settings."""
+    services = given.get("services")
+    named = services is not None and "generation" in str(services.value)
+    return named or any(path.startswith("generation.") for path in given)
 
 
 def _chosen_file(folder: Path, config_file: Path | None) -> Layer:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic.fields import FieldInfo
 
 from airunner.config.values import (
+    AccountId,
     BucketName,
     CommaList,
     DistinctCommaList,
@@ -107,12 +108,24 @@ class ServerSettings(Section):
 
 
 class AwsSettings(Section):
-    """The account's side of a store on AWS. Credentials are found by the SDK, never set here."""
+    """The account's side of a store on AWS. Without credentials, the SDK finds them where it always does."""
 
+    account_id: AccountId = ""
+    access_key_id: SecretKey | None = None
+    secret_access_key: SecretKey | None = None
+    session_token: SecretKey | None = None
     region: RegionName = ""
     endpoint_url: ServerUrl | None = None
     env: EnvironmentName = "dev"
     row_format: WholeNumber = Field(default=1, ge=1, le=2)
+
+    @model_validator(mode="after")
+    def _whole_credentials(self) -> AwsSettings:
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ValueError("must have both access_key_id and secret_access_key, or none")
+        if self.session_token and not self.access_key_id:
+            raise ValueError("must have access_key_id and secret_access_key beside session_token")
+        return self
 
 
 class SqsSettings(Section):

@@ -195,6 +195,7 @@ OutboxAddresses = Annotated[
     BeforeValidator(_split_addresses),
 ]
 RegionName = Annotated[str, _matching(r"[a-z0-9-]{0,40}", "the name of a region, such as eu-west-1")]
+AccountId = Annotated[str, _matching(r"|[0-9]{12}", "the 12 digits of an account of AWS")]
 EnvironmentName = Annotated[str, _matching(r"[A-Za-z0-9_-]{1,20}", "1 to 20 letters, digits, - and _")]
 TableName = Annotated[str, _matching(r"|[A-Za-z0-9_.-]{3,255}", "3 to 255 letters, digits, -, _ and .")]
 BucketName = Annotated[

@@ -225,17 +225,13 @@ class Consumer(Generic[T, R]):
         held.settling = True
         if isinstance(error, asyncio.CancelledError):
             self._settlements.release(delivery, 0, "")
-        elif isinstance(error, TryAgain):
-            self._try_again(delivery, str(error))
-        elif failure := permanent_failure(error):
+        elif not isinstance(error, TryAgain) and (failure := permanent_failure(error)):
             self._settlements.dead_letter(delivery, failure)
         else:
-            self._try_again(delivery, error_text(error))
-
-    def _try_again(self, delivery: Delivery[T], reason: str) -> None:
-        _log.warning("handler.failed", key=delivery.key, attempt=delivery.attempt, error=reason)
-        delay = self._options.redelivery.delay(delivery.attempt)
-        self._settlements.release(delivery, delay, reason)
+            reason = str(error) if isinstance(error, TryAgain) else error_text(error)
+            _log.warning("handler.failed", key=delivery.key, attempt=delivery.attempt, error=reason)
+            delay = self._options.redelivery.delay(delivery.attempt)
+            self._settlements.release(delivery, delay, reason)
 
     def _forget(self, delivery: Delivery[T]) -> None:
         held = self._held.pop(delivery, None)

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from airunner.cli.event_loop import run_on_uvloop
 from airunner.cli.metrics import collected_metrics
-from airunner.cli.options import ConfigFile, DataDir, load, load_for_server
+from airunner.cli.options import ConfigFile, DataDir, load
 from airunner.cli.printing import announce, say
 from airunner.cli.signals import on_shutdown_signals
 
@@ -109,7 +109,7 @@ def _welcome_to_aws(plan: StackPlan, servers: Mapping[str, int]) -> None:
 def _for_development(config_file: Path | None, flags: Mapping[str, object]) -> Settings:
     from airunner.config import ServiceName, TlsSettings, check_handler_origins
 
-    loaded = load_for_server(config_file, {**flags, "no_auth": True})
+    loaded = load(config_file, {**flags, "no_auth": True}, with_database=None)
     check_handler_origins(loaded)
     settings = loaded.settings
     worker = settings.worker

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from airunner.cli.event_loop import run_on_uvloop
 from airunner.cli.metrics import collected_metrics
-from airunner.cli.options import ConfigFile, DataDir, load_for_server
+from airunner.cli.options import ConfigFile, DataDir, load
 from airunner.cli.printing import announce
 from airunner.cli.signals import on_shutdown_signals
 
@@ -56,7 +56,7 @@ def server(
         "log_level": log_level,
         "log_format": log_format,
     }
-    _serve(load_for_server(config_file, flags).settings)
+    _serve(load(config_file, flags, with_database=None).settings)
 
 
 def check_certificate(tls: TlsSettings) -> None:
