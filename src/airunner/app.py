@@ -110,8 +110,17 @@ def build_client(settings: Settings, *, retry: RetryPolicy | None = None) -> Asy
     )
 
 
-def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False) -> Worker:
-    """Return a worker over a client; its jobs inherit this process's environment but for our own part."""
+def build_worker(
+    settings: Settings,
+    client: AsyncClient,
+    *,
+    once: bool = False,
+    wrap: Callable[[Registry], Registry] = lambda handlers: handlers,
+) -> Worker:
+    """Return a worker over a client; its jobs inherit this process's environment but for our own part.
+
+    `wrap` is what `generation.job_verdicts` gives for jobs that end with a verdict.
+    """
     from airunner.config import ConfigError, environment_for_jobs
     from airunner.worker.process.checkout import CheckoutRules
     from airunner.worker.publishing.spool_folder import SpoolFolder
@@ -142,7 +151,7 @@ def build_worker(settings: Settings, client: AsyncClient, *, once: bool = False)
         visibility_timeout_seconds=worker.visibility_timeout_seconds,
         refused_token_seconds=worker.refused_token_seconds,
         drain_seconds=worker.drain_seconds,
-        handlers=_load_handlers(worker.handlers, "worker.handlers") if worker.handlers else None,
+        handlers=_load_handlers(worker.handlers, "worker.handlers", wrap) if worker.handlers else None,
         handler_processes=worker.handler_processes,
         handler_sources=worker.handlers,
         environment=environment,

@@ -22,7 +22,9 @@ from airunner.handlers.registry import Hooks
 from airunner.postgres.pool import Database
 from airunner.queues.memory import MemoryQueue
 from airunner.queues.messages import NewMessage
+from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
+from tests.support.consumers import turns
 from tests.support.generation import (
     ACCOUNTS,
     HOOKS,
@@ -466,3 +468,38 @@ async def test_what_handlers_print_is_logged(
         "job.start",
         "job.completed",
     ]
+
+
+async def test_postgresql_is_away_for_ten_minutes_after_the_answer_of_the_provider(
+    database: Database, sessions: SessionTable
+) -> None:
+    clock = ManualClock()
+    queue = MemoryQueue(clock, max_receive_count=5)
+    away = Outage(database, "airunner")
+    calls: list[str] = []
+
+    def paint(ctx: Context) -> str:
+        calls.append(ctx.request_id)
+        away.is_away = True
+        return "a picture"
+
+    session_id = await enqueue(database, "paint")
+    await send_all(database, queue)
+    async with working(make_consumer(queue, away, registry(paint=(paint, HOOKS)), clock=clock)):
+        await until(lambda: away.refused > 0)
+        for _ in range(600):
+            clock.advance(1)
+            await turns(5)
+        assert [kept.receive_count for kept in queue._kept.values()] == [1]
+        away.is_away = False
+
+        async def is_done() -> bool:
+            clock.advance(1)
+            await asyncio.sleep(0.01)
+            return not queue._kept
+
+        while not await is_done():
+            assert away.refused < 10_000
+        await until_sessions(database, done=1)
+    assert calls == [session_id]
+    assert await effects(database) == [(session_id, "done")]

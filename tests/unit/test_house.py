@@ -24,6 +24,7 @@ LOOPS = {
     "worker/publishing/publisher.py",
     "client/monitor.py",
     "outbox/judging.py",  # waits for nothing: it says when a row is due again
+    "generation/job_verdicts.py",  # waits for nothing: it says when a job is tried again
 }
 # Names that stood for something once, and whose things have the word that an engineer would search for.
 FORMER_CLASSES = {

@@ -62,7 +62,7 @@ class GenerationSource(MessageSource[WorkRequest]):
             # A message that nobody can write a word about is better left where it is.
             await self._sessions.answers()
             deliveries = await super().receive(max_deliveries)
-        except AirunnerError as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, the next poll follows
             _log.warning("worker.loop_error", error=error_text(error))
             await self._clock.sleep(max(_LEAST_PAUSE_SECONDS, self._idle_seconds))
             return ()

@@ -16,7 +16,7 @@ from airunner.generation.sessions import SessionTable
 from airunner.generation.work import WorkOptions
 from airunner.generation.worker import GenerationConsumer, GenerationOptions
 from airunner.handlers.capture import captured
-from airunner.outbox.schema import check_outbox
+from airunner.outbox.schema import GENERATION_QUEUE, check_outbox
 from airunner.outbox.start import open_database, queue_addresses
 from airunner.services.periodic import Periodic
 from airunner.telemetry.logs import get_logger
@@ -35,6 +35,8 @@ _log = get_logger("airunner.generation")
 PING: Final = "airunner.ping"
 """The handler that every generation worker has; it returns its payload."""
 METRICS_SECONDS: Final = 60.0
+# Long polls have connections of their own: other calls do not wait behind them.
+_QUEUE_CLIENTS: Final = ("sqs", "polls")
 _SILENCE_MS: Final = 60_000
 
 
@@ -111,10 +113,11 @@ class GenerationWorker:
 
     async def _open_queue(self, stack: AsyncExitStack) -> SqsQueue:
         from airunner.aws.connect import build_aws
-        from airunner.outbox.schema import GENERATION_QUEUE
+
+        aws = build_aws(self._settings, self._clock, clients=_QUEUE_CLIENTS)
         from airunner.queues.sqs import SqsQueue
 
-        aws = await stack.enter_async_context(build_aws(self._settings, self._clock, clients=["sqs"]))
+        await stack.enter_async_context(aws)
         url = queue_addresses(self._settings)[GENERATION_QUEUE]
         dead_url = self._settings.generation.dead_letter_url or ""
         queue = SqsQueue(aws, url, clock=self._clock, dead_letter_url=dead_url)
@@ -159,7 +162,7 @@ class GenerationWorker:
         generation = self._settings.generation
         _log.info(
             "worker.init",
-            queue=queue_addresses(self._settings).get("generation", ""),
+            queue=queue_addresses(self._settings).get(GENERATION_QUEUE, ""),
             concurrency=generation.concurrency,
             handlers=len(self._handlers),
         )
@@ -170,7 +173,7 @@ def check_settings(settings: Settings) -> None:
     problems = []
     if not settings.postgres.dsn_text:
         problems.append("postgres.dsn: must be set, there or as DATABASE_URL")
-    if "generation" not in queue_addresses(settings):
+    if GENERATION_QUEUE not in queue_addresses(settings):
         problems.append("generation.queue_url: must be set, there or as SQS_MAIN_QUEUE_URL")
     if settings.outbox.sink != "sqs":
         problems.append("outbox.sink: with sink jobs, 'airunner worker' does the work")

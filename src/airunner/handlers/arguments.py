@@ -64,6 +64,19 @@ class Arguments:
             raise PermanentFailure("invalid_payload", _explain(error)) from None
 
 
+class PlainArguments(Arguments):
+    """Those of a function that takes the payload as JSON, and the context, and reads them itself."""
+
+    __slots__ = ()
+
+    def bind(self, payload_json: str, context: Context | None) -> list[Any]:
+        """Return both as they are."""
+        return [payload_json, context]
+
+
+PLAIN_ARGUMENTS: Final = PlainArguments(("payload", "context"), None)
+
+
 def result_json(value: object) -> str:
     """Return a result as JSON, empty for None; PermanentFailure if it has no JSON form or is too large."""
     if value is None:

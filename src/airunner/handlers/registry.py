@@ -108,6 +108,12 @@ class Registry(Mapping[str, Handler]):
     def __len__(self) -> int:
         return len(self._handlers)
 
+    def mapped(self, change: Callable[[Handler], Handler]) -> Registry:
+        """Return a registry with each handler changed, under the same names."""
+        changed = Registry()
+        changed._handlers = {key: change(handler) for key, handler in self._handlers.items()}
+        return changed
+
     def add(self, name: str, function: Callable[..., Any], source: str, hooks: Hooks = NO_HOOKS) -> None:
         """Register a function; adding it again does nothing, another one of that name is a HandlerError."""
         key = handler_key(check_handler_name(name))

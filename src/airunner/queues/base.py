@@ -33,6 +33,11 @@ R_contra = TypeVar("R_contra", contravariant=True)
 class TryAgain(Exception):
     """Raised by the processing of a delivery to have it delivered again; its text is reported as it is."""
 
+    def __init__(self, text: str = "", *, delay_seconds: float | None = None) -> None:
+        super().__init__(text)
+        self.delay_seconds = delay_seconds
+        """How long it waits, where that is not the retry policy's to say."""
+
 
 class Hold(Enum):
     """The answer of a source about a delivery that is being processed."""

@@ -228,10 +228,11 @@ class Consumer(Generic[T, R]):
         elif not isinstance(error, TryAgain) and (failure := permanent_failure(error)):
             self._settlements.dead_letter(delivery, failure)
         else:
-            reason = str(error) if isinstance(error, TryAgain) else error_text(error)
-            _log.warning("handler.failed", key=delivery.key, attempt=delivery.attempt, error=reason)
+            again = error if isinstance(error, TryAgain) else TryAgain(error_text(error))
+            _log.warning("handler.failed", key=delivery.key, attempt=delivery.attempt, error=str(again))
             delay = self._options.redelivery.delay(delivery.attempt)
-            self._settlements.release(delivery, delay, reason)
+            delay = delay if again.delay_seconds is None else again.delay_seconds
+            self._settlements.release(delivery, delay, str(again))
 
     def _forget(self, delivery: Delivery[T]) -> None:
         held = self._held.pop(delivery, None)

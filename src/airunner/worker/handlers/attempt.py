@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airunner.domain.errors import VisibilityLost, permanent_failure
 from airunner.domain.event import ProcessEnd
 from airunner.domain.job import Outcome
+from airunner.queues.base import TryAgain
 from airunner.telemetry.logs import get_logger
 from airunner.worker.handlers.failures import details_of, summary_of
 from airunner.worker.process.process import Stop
@@ -132,6 +133,9 @@ class HandlerAttempt:
             return self._stopped_end(timeout_seconds)
         if error is None:
             return AttemptEnd(outcome=Outcome.SUCCESS, exit_code=0, output_json=result)
+        delay_seconds = error.delay_seconds if isinstance(error, TryAgain) else None
+        if isinstance(error, TryAgain) and isinstance(error.__cause__, Exception):
+            error = error.__cause__
         failure = permanent_failure(error)
         error = failure or error
         text = self._report.redacted(summary_of(error))[:_ERROR_LENGTH]
@@ -143,6 +147,7 @@ class HandlerAttempt:
             notes=(note,),
             # After the last try the end is reported with its proof, which giving back does not carry.
             again=failure is None and self._delivery.body.job.life.tries_left > 0,
+            delay_seconds=delay_seconds,
         )
 
     def _stopped_end(self, timeout_seconds: int) -> AttemptEnd:

@@ -36,6 +36,8 @@ class AttemptEnd:
     output_json: str = ""
     again: bool = False
     """Whether the job is to be tried again instead of ending here."""
+    delay_seconds: float | None = None
+    """How long it waits then, where that is not the worker's to say."""
 
 
 class AttemptReport:
@@ -109,7 +111,9 @@ class AttemptReport:
         events = await self._last_events([*notes, process_end])
         if end.outcome is Outcome.INTERRUPTED or end.again:
             self._delivery.body.last_events = events
-            raise TryAgain(end.error) if end.again else asyncio.CancelledError
+            if end.again:
+                raise TryAgain(end.error, delay_seconds=end.delay_seconds)
+            raise asyncio.CancelledError
         result = JobResult(
             success=end.outcome is Outcome.SUCCESS,
             outcome=end.outcome,

@@ -1,0 +1,174 @@
+"""With sink `jobs`, a worker of jobs does the work of the generation queue, with the same verdicts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airunner.cli.main import execute
+from airunner.domain.clock import SystemClock
+from airunner.domain.errors import PermanentFailure
+from airunner.domain.job import JobState
+from airunner.domain.retry import RetryPolicy
+from airunner.generation.job_verdicts import JobVerdicts
+from airunner.generation.output import LoggedOutput
+from airunner.generation.sessions import SessionTable
+from airunner.generation.work import GenerationWork, WorkOptions
+from airunner.handlers import Context
+from airunner.handlers.loop_callbacks import LoopCallbacks
+from airunner.handlers.registry import Registry
+from airunner.outbox.jobs_sink import JobsSink
+from airunner.outbox.table import OutboxTable
+from airunner.postgres.pool import Database
+from airunner.queues.base import TryAgain
+from airunner.services.composition import Services
+from airunner.stores.memory import MemoryStore
+from airunner.testing.conditions import until
+from airunner.testing.factories import make_services
+from airunner.worker.worker import Worker, WorkerOptions
+from tests.support.generation import (
+    ACCOUNTS,
+    AT_ONCE,
+    HOOKS,
+    effects,
+    enqueue,
+    registry,
+    until_sessions,
+)
+from tests.support.outbox import QUICK, make_relay, send_once
+
+
+@asynccontextmanager
+async def job_worker(database: Database, handlers: Registry) -> AsyncIterator[Services]:
+    """Run a worker of jobs whose handlers end with verdicts, over services in memory."""
+    await database.execute(ACCOUNTS)
+    await database.execute("DELETE FROM public.effects")
+    services = make_services(MemoryStore(SystemClock()), SystemClock())
+    work = GenerationWork(
+        SessionTable(database, "airunner"), SystemClock(), WorkOptions(verdict_policy=QUICK)
+    )
+    wrapped = JobVerdicts(work, AT_ONCE).wrap(handlers)
+    options = WorkerOptions(queues=("generation", "q"), concurrency=4, handlers=wrapped, worker_id="w")
+    worker = Worker(services.jobs, services.events, SystemClock(), options)
+    running = asyncio.create_task(worker.run())
+    try:
+        yield services
+    finally:
+        worker.stop()
+        await running
+        work.close()
+
+
+async def relay(database: Database, services: Services) -> None:
+    """Send what is enqueued."""
+    await send_once(make_relay(OutboxTable(database, "airunner"), JobsSink(services.jobs)))
+
+
+async def test_jobs_end_with_the_verdicts_that_messages_end_with(database: Database) -> None:
+    tries: dict[str, list[tuple[int, bool]]] = {"slow": [], "hopeless": []}
+
+    def paint(payload: dict[str, Any]) -> dict[str, Any]:
+        return {"n": payload["n"]}
+
+    async def slow(ctx: Context) -> str:
+        tries["slow"].append((ctx.attempt, ctx.last_try))
+        if ctx.attempt == 1:
+            raise OSError("the provider is away")
+        return "late"
+
+    async def hopeless(ctx: Context) -> None:
+        tries["hopeless"].append((ctx.attempt, ctx.last_try))
+        raise OSError("the provider is gone")
+
+    def refuse() -> None:
+        raise PermanentFailure("nsfw", "no such pictures")
+
+    handlers = registry(
+        paint=(paint, HOOKS), slow=(slow, HOOKS), hopeless=(hopeless, HOOKS), refuse=(refuse, HOOKS)
+    )
+    async with job_worker(database, handlers) as services:
+        ids = {name: await enqueue(database, name, {"n": 3}) for name in handlers}
+        await relay(database, services)
+        found = await until_sessions(database, done=2, failed=2)
+        refs = await database.fetch("SELECT id::text, sink_ref FROM airunner.outbox")
+        jobs = {row["id"]: await services.jobs.get_job(row["sink_ref"], wait_seconds=10) for row in refs}
+    by_name = {row["name"]: row for row in found}
+    assert json.loads(by_name["paint"]["result"]) == {"n": 3}
+    assert json.loads(by_name["slow"]["result"]) == "late"
+    assert (by_name["hopeless"]["code"], by_name["refuse"]["code"]) == ("exhausted", "nsfw")
+    assert tries["slow"] == [(1, False), (2, False)]
+    assert tries["hopeless"] == [(1, False), (2, False), (3, False), (4, False), (5, True)]
+    assert sorted(await effects(database)) == sorted([
+        (ids["paint"], "done"),
+        (ids["slow"], "done"),
+        (ids["hopeless"], "failed:exhausted"),
+        (ids["refuse"], "failed:nsfw"),
+    ])  # fmt: skip
+    states = {name: jobs[session_id].state for name, session_id in ids.items()}
+    assert states["paint"] is states["slow"] is JobState.COMPLETED
+    assert states["hopeless"] is states["refuse"] is JobState.FAILED
+
+
+async def test_jobs_of_other_queues_are_as_they_were(database: Database) -> None:
+    calls: list[int] = []
+
+    def note(payload: dict[str, int]) -> None:
+        calls.append(payload["n"])
+
+    async with job_worker(database, registry(note=(note, HOOKS))) as services:
+        await enqueue(database, "note", {"n": 1}, queue="q")
+        await relay(database, services)
+        await until(lambda: calls == [1])
+    assert await effects(database) == []
+
+
+@pytest.mark.parametrize(("attempt", "seconds"), [(1, 30), (3, 120), (9, 900)])
+async def test_the_pause_before_the_next_try_is_that_of_generation(
+    database: Database, attempt: int, seconds: int
+) -> None:
+    async def paint() -> None:
+        raise OSError("the provider is away")
+
+    session_id = await enqueue(database, "paint")
+    work = GenerationWork(SessionTable(database, "airunner"), SystemClock(), WorkOptions())
+    policy = RetryPolicy(first_seconds=30, max_seconds=900, jitter=0)
+    wrapped = JobVerdicts(work, policy).wrap(registry(paint=paint))["paint"]
+    output = LoggedOutput(LoopCallbacks(asyncio.get_running_loop()), session_id, "paint")
+    context = Context(job_id="job", queue="generation", attempt=attempt, request_id=session_id, output=output)
+    with pytest.raises(TryAgain, match="the provider is away") as raised:
+        await wrapped.function("{}", context)
+    assert raised.value.delay_seconds == seconds
+    work.close()
+
+
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({}, "postgres.dsn"),
+        (
+            {"AIRUNNER_POSTGRES__DSN": "postgresql://u@h/d", "AIRUNNER_WORKER__HANDLER_PROCESSES": "1"},
+            "worker.handler_processes",
+        ),
+    ],
+)
+async def test_a_worker_that_cannot_write_verdicts_does_not_start(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variables: dict[str, str],
+    named: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "handlers.py").write_text("from airunner import handler\n\n@handler('a')\ndef a(): ...\n")
+    for name, value in {"AIRUNNER_OUTBOX__SINK": "jobs", **variables}.items():
+        monkeypatch.setenv(name, value)
+    arguments = ["worker", "--queue", "generation", "--handlers", str(tmp_path / "handlers.py")]
+    code = await asyncio.to_thread(execute, arguments)
+    assert code == 2
+    assert named in capsys.readouterr().err
