@@ -83,6 +83,7 @@ def test_queues_are_encrypted_and_reached_by_tls_alone() -> None:
         {"store.sqs.queues": "default,generation"},
         {"store.sqs.queues": f"work={URL}/shop", "generation.queue_url": f"{URL}/shop"},
         {"store.sqs.queues": f"work={URL}/airunner-dev-generation"},
+        {"store.sqs.queues": f"work={URL}/shop", "outbox.queues": f"generation={URL}/shop"},
     ],
 )
 def test_a_job_queue_that_is_the_message_queue_is_refused(tmp_path: Path, flags: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from airunner.aws.provision.definitions import QueueDefinition, ResourceDefinitions
 from airunner.config import ConfigError
 from airunner.outbox.schema import GENERATION_QUEUE
+from airunner.outbox.start import queue_addresses
 
 if TYPE_CHECKING:
     from airunner.config import Settings
@@ -33,7 +34,7 @@ def generation_resources(settings: Settings) -> ResourceDefinitions:
 
 def queue_name(settings: Settings) -> str:
     """Return the name of the message queue: the last part of its URL where that is given."""
-    given = (settings.generation.queue_url or "").rstrip("/").rpartition("/")[2]
+    given = _queue_url(settings).rstrip("/").rpartition("/")[2]
     return given or f"airunner-{settings.store.aws.env}-{GENERATION_QUEUE}"
 
 
@@ -41,7 +42,7 @@ def check_apart(settings: Settings) -> None:
     """Refuse a job queue that is the message queue by name or URL: each would take the other's messages."""
     if settings.outbox.sink != "sqs" or settings.store.type != "aws":
         return
-    name, url = queue_name(settings), settings.generation.queue_url
+    name, url = queue_name(settings), _queue_url(settings)
     for queue, address in settings.store.sqs.queues.items():
         called = address.rpartition("/")[2] or f"airunner-{settings.store.aws.env}-{queue}"
         if called == name and (not address or not url or address == url):
@@ -49,3 +50,7 @@ def check_apart(settings: Settings) -> None:
                 f"store.sqs.queues: {queue} is {called}, the message queue of generation; "
                 "give one of the two another name, or set outbox.sink to jobs"
             ])  # fmt: skip
+
+
+def _queue_url(settings: Settings) -> str:
+    return queue_addresses(settings).get(GENERATION_QUEUE, "")

@@ -11,6 +11,7 @@ from airunner.config import ConfigError
 from airunner.domain.errors import AirunnerError, Unavailable, error_text
 from airunner.domain.retry import RetryPolicy, retry
 from airunner.generation.concurrency import MAX_CONCURRENCY, Concurrency
+from airunner.generation.layout import check_apart
 from airunner.generation.lost import lost_loops
 from airunner.generation.sessions import SessionTable
 from airunner.generation.work import WorkOptions
@@ -179,6 +180,7 @@ def check_settings(settings: Settings) -> None:
         problems.append("outbox.sink: with sink jobs, 'airunner worker' does the work")
     if problems:
         raise ConfigError(problems)
+    check_apart(settings)
 
 
 def prepare_handlers(handlers: Registry) -> Registry:
