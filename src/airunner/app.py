@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from airunner.config import Settings
     from airunner.domain.clock import Clock
     from airunner.domain.retry import RetryPolicy
+    from airunner.generation.session_api.service import GenerationService
     from airunner.generation.start import GenerationWorker
     from airunner.handlers.registry import Registry
     from airunner.outbox.start import OutboxRelay
@@ -71,6 +72,7 @@ def build_server(
     _add_app_settings(settings, services)
     services.add_loop(services.settings.periodic())
     services.add_loop(QueueMetrics(services.jobs, clock, services.store.dead_letters).periodic())
+    generations = build_generations(settings, services)
     exporter = build_exporter(settings) if exports_metrics else None
     if exporter:
         services.add_loop(build_export_loop(exporter, clock))
@@ -80,7 +82,7 @@ def build_server(
     telemetry.dequeues_waiting.follow(lambda: services.dispatcher.waiting)
     telemetry.calls_waiting.follow(lambda: services.admission.waiting)
     telemetry.calls_body_bytes.follow(lambda: services.admission.body_bytes)
-    return Server(services, options, exporter, companions=companions)
+    return Server(services, options, exporter, generations, companions=companions)
 
 
 def _add_app_settings(settings: Settings, services: Services) -> None:
@@ -100,14 +102,29 @@ def _companions(settings: Settings) -> list[CompanionKind]:
     """Return what works in the process of a server; what cannot work is an error at once."""
     if not (settings.generation.queue_url or settings.outbox.queues or settings.generation.start_worker):
         return []
-    from airunner.generation.start import check_queue_names
+    from airunner.generation.layout import check_apart
     from airunner.server.companions import CompanionKind
 
-    check_queue_names(settings)
+    check_apart(settings)
     if not settings.generation.start_worker:
         return []
     build_generation_worker(settings)
     return [CompanionKind(name="generation", build=lambda: build_generation_worker(settings))]
+
+
+def build_generations(settings: Settings, services: Services) -> GenerationService | None:
+    """Return the service of generations beside others, if it is among those that the settings name."""
+    from airunner.config import ConfigError, ServiceName
+
+    if ServiceName.GENERATIONS not in settings.services:
+        return None
+    if not settings.postgres.dsn_text:
+        raise ConfigError(["services: generations needs postgres.dsn, set there or as DATABASE_URL"])
+    from airunner.generation.layout import check_apart
+    from airunner.generation.session_api.start import make_generations
+
+    check_apart(settings)
+    return make_generations(settings, services)
 
 
 def build_client(settings: Settings, *, retry: RetryPolicy | None = None) -> AsyncClient:
@@ -374,6 +391,20 @@ async def provision_aws(
         if not dry_run:
             await ownership.ensure()
         return made
+
+
+async def provision_generation(settings: Settings, *, dry_run: bool = False) -> list[Resource]:
+    """Make or mend the message queue of generation and its dead-letter queue; a dry run only tells."""
+    from airunner.aws.connect import build_aws
+    from airunner.generation.layout import generation_resources
+
+    wanted = generation_resources(settings)
+    clock = SystemClock()
+    await _check_account(settings, clock)
+    async with build_aws(settings, clock, clients=["sqs"]) as aws:
+        from airunner.aws.provision import provision
+
+        return await provision(aws, wanted, clock, dry_run=dry_run)
 
 
 async def _check_account(settings: Settings, clock: Clock) -> None:

@@ -121,3 +121,23 @@ def test_tables_of_another_environment_are_refused_before_anything_is_made(
     assert f"airunner: table shared_{aws_env} belongs to environment {aws_env}" in server.stderr.decode()
     told = operator.objects("aws", "provision", "--env", "staging", "--dry-run")
     assert {entry["change"] for entry in told} == {"created"}
+
+
+def test_a_person_provisions_the_queues_of_generation(operator: CommandLine, aws_env: str) -> None:
+    command = ("aws", "provision", "--generation", "--env", aws_env)
+    made = operator.objects(*command, "--env-file", ".env")
+    queue = f"airunner-{aws_env}-generation"
+    assert [(entry["name"], entry["change"]) for entry in made] == [
+        (f"{queue}-dlq", "created"),
+        (queue, "created"),
+    ]
+    written = (operator.folder / ".env").read_text()
+    assert f"SQS_MAIN_QUEUE_URL={made[1]['url']}\n" in written
+    assert f"SQS_DLQ_QUEUE_URL={made[0]['url']}\n" in written
+    again = operator.objects(*command, "--max-receive-count", "3")
+    assert [(entry["change"], entry["details"]) for entry in again] == [
+        ("unchanged", []),
+        ("updated", ["RedrivePolicy"]),
+    ]
+    refused = operator.run(*command, "--bucket", "some")
+    assert (refused.returncode, b"--generation" in refused.stderr) == (2, True)

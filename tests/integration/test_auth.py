@@ -41,7 +41,8 @@ async def url(services: Services) -> AsyncIterator[str]:
 
 
 def test_every_method_has_a_rule() -> None:
-    assert {name for _, name in METHODS} == set(METHOD_SCOPES)
+    plain_routes = {name for name in METHOD_SCOPES if name.endswith(("Generation", "Generations"))}
+    assert {name for _, name in METHODS} == set(METHOD_SCOPES) - plain_routes
 
 
 @pytest.mark.parametrize(("path", "method"), METHODS)

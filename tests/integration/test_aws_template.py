@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +15,13 @@ from aiobotocore.session import get_session
 
 from airunner.aws.calls import Aws, AwsOptions
 from airunner.aws.provision import Change, provision
+from airunner.aws.provision.definitions import ResourceDefinitions
+from airunner.config import load_settings
 from airunner.domain.clock import SystemClock
+from airunner.generation.layout import generation_resources
 from airunner.stores.aws.layout import Layout, resources
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
-from tests.support.template import PATH
+from tests.support.template import GENERATION_PATH, PATH
 
 pytest_plugins = ("tests.support.aws",)
 
@@ -101,6 +105,32 @@ async def test_without_a_bucket_there_is_none(account: Aws, emulator: EmulatorPr
     assert after["Buckets"] == before["Buckets"]
 
 
+async def test_the_queues_of_generation_are_the_same_by_stack_and_by_calls(
+    account: Aws, emulator: EmulatorProcess, aws_env: str
+) -> None:
+    """Also with another number of tries, which provisioning raises and lowers to what is set."""
+    stack = f"{aws_env}a"
+    parameters = {"Env": stack, "MaxReceiveCount": "3"}
+    outputs = await deploy_template(emulator, GENERATION_PATH, f"generation-{stack}", parameters)
+    assert outputs["QueueUrl"].endswith(f"/airunner-{stack}-generation")
+    assert outputs["DeadLetterQueueUrl"].endswith(f"/airunner-{stack}-generation-dlq")
+    (found, mended) = [
+        await provision(account, generation_of(stack, count), SystemClock()) for count in (3, 2)
+    ]
+    assert [each.change for each in found] == [Change.UNCHANGED, Change.UNCHANGED]
+    assert [each.details for each in mended] == [(), ("RedrivePolicy",)]
+    assert [each.arn for each in found] == [outputs["DeadLetterQueueArn"], outputs["QueueArn"]]
+    calls = f"{aws_env}b"
+    await provision(account, generation_of(calls, 2), SystemClock())
+    for queue in ("generation", "generation-dlq"):
+        assert await attributes(account, queue, stack) == await attributes(account, queue, calls)
+
+
+def generation_of(env: str, max_receive_count: int) -> ResourceDefinitions:
+    flags = {"store.aws.env": env, "generation.max_receive_count": max_receive_count}
+    return generation_resources(load_settings(environ={}, flags=flags).settings)
+
+
 def layout_of(env: str, *, streams: bool = False, bucket: str | None = None) -> Layout:
     return Layout(
         env=env,
@@ -121,6 +151,12 @@ async def deploy(emulator: EmulatorProcess, layout: Layout) -> dict[str, str]:
         "BucketName": layout.bucket,
         "Streams": str(layout.streams).lower(),
     }
+    return await deploy_template(emulator, PATH, f"airunner-{layout.env}", parameters)
+
+
+async def deploy_template(
+    emulator: EmulatorProcess, path: Path, name: str, parameters: dict[str, str]
+) -> dict[str, str]:
     entries: Any = [{"ParameterKey": name, "ParameterValue": value} for name, value in parameters.items()]
     async with get_session().create_client(
         "cloudformation",
@@ -130,12 +166,12 @@ async def deploy(emulator: EmulatorProcess, layout: Layout) -> dict[str, str]:
         aws_secret_access_key=SECRET_KEY,
     ) as formation:
         await formation.create_stack(
-            StackName=f"airunner-{layout.env}",
-            TemplateBody=PATH.read_text(),
+            StackName=name,
+            TemplateBody=path.read_text(),
             Parameters=entries,
             Capabilities=["CAPABILITY_IAM"],
         )
-        stack = (await formation.describe_stacks(StackName=f"airunner-{layout.env}"))["Stacks"][0]
+        stack = (await formation.describe_stacks(StackName=name))["Stacks"][0]
     assert stack["StackStatus"] == "CREATE_COMPLETE"
     return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
 

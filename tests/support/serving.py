@@ -13,6 +13,7 @@ import uvicorn
 
 from airunner.client.loop_thread import LoopThread
 from airunner.domain.clock import SystemClock
+from airunner.generation.session_api.service import GenerationService
 from airunner.server.asgi import AppOptions, build_app
 from airunner.server.connections import ConnectionGuard
 from airunner.services.composition import Services
@@ -36,10 +37,11 @@ async def serve(
     certificate: Certificate | None = None,
     guard: ConnectionGuard | None = None,
     listener: socket.socket | None = None,
+    generations: GenerationService | None = None,
 ) -> AsyncIterator[str]:
     """Serve a platform that is open already; several servers may share one, like replicas a store."""
     config = uvicorn.Config(
-        build_app(services, options),
+        build_app(services, options, generations),
         host="127.0.0.1",
         port=0,
         http=guard.protocol if guard else "httptools",  # type: ignore[arg-type]  # it is only ever called

@@ -1,4 +1,4 @@
-"""Reads the CloudFormation template as plain data, its short tags as the functions they stand for."""
+"""Reads CloudFormation templates as plain data, their short tags as the functions they stand for."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 PATH = Path(__file__).parents[2] / "infra" / "airunner.yaml"
+GENERATION_PATH = PATH.with_name("generation.yaml")
 
 
 class _Loader(yaml.SafeLoader):
@@ -27,13 +28,13 @@ def _function(loader: _Loader, tag: str, node: yaml.Node) -> dict[str, Any]:
 _Loader.add_multi_constructor("!", _function)
 
 
-def load_template() -> dict[str, Any]:
-    """Return the template."""
-    loaded: dict[str, Any] = yaml.load(PATH.read_text(), Loader=_Loader)  # noqa: S506 - a SafeLoader
+def load_template(path: Path = PATH) -> dict[str, Any]:
+    """Return a template."""
+    loaded: dict[str, Any] = yaml.load(path.read_text(), Loader=_Loader)  # noqa: S506 - a SafeLoader
     return loaded
 
 
-def resources(kind: str) -> dict[str, Any]:
+def resources(kind: str, path: Path = PATH) -> dict[str, Any]:
     """Return the properties of all resources of a type, by their logical ids."""
-    found = load_template()["Resources"].items()
+    found = load_template(path)["Resources"].items()
     return {name: each.get("Properties", {}) for name, each in found if each["Type"] == kind}

@@ -106,6 +106,7 @@ DEFAULTS: Mapping[str, object] = {
     "outbox.metrics_listen": None,
     "generation.queue_url": None,
     "generation.dead_letter_url": None,
+    "generation.max_receive_count": 5,
     "generation.session_days": 0,
     "generation.handlers": (),
     "generation.start_worker": False,

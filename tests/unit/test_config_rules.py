@@ -111,7 +111,7 @@ def test_every_number_has_a_tested_range() -> None:
         ("log_format: xml", "log_format: must be 'auto', 'json' or 'console', not 'xml'"),
         ("store: {type: postgres}", "store.type: must be 'memory', 'sqlite' or 'aws', not 'postgres'"),
         ("services: []", "services: must have at least 1 item"),
-        ("services: jobs,logs", "services: must be 'jobs' or 'events', not 'logs'"),
+        ("services: jobs,logs", "services: must be 'jobs', 'events' or 'generations', not 'logs'"),
         ("services: [jobs, jobs]", "services: must not name the same entry twice"),
         ("services: {jobs: true}", "services: must be a list"),
         ("data_dir: ''", "data_dir: must not be empty"),

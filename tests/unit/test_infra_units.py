@@ -12,6 +12,10 @@ import pytest
 from airunner.cli.main import build_app
 from airunner.config import load_settings
 from airunner.config.layers import known_variables
+from airunner.domain.clock import SystemClock
+from airunner.generation.start import check_settings
+from airunner.outbox.relay import RelayOptions
+from airunner.outbox.start import OutboxRelay, queue_addresses
 from tests.support.programs import program
 
 INFRA = Path(__file__).parents[2] / "infra"
@@ -25,9 +29,19 @@ def name_of(path: Path) -> str:
     return path.name
 
 
-def test_there_is_one_of_each_for_server_and_worker() -> None:
-    assert [unit.name for unit in UNITS] == ["airunner-server.service", "airunner-worker.service"]
-    assert [example.name for example in EXAMPLES] == ["server.env.example", "worker.env.example"]
+def test_there_is_one_of_each_for_each_program() -> None:
+    assert [unit.name for unit in UNITS] == [
+        "airunner-generation-worker.service",
+        "airunner-outbox-relay.service",
+        "airunner-server.service",
+        "airunner-worker.service",
+    ]
+    assert [example.name for example in EXAMPLES] == [
+        "generation.env.example",
+        "outbox.env.example",
+        "server.env.example",
+        "worker.env.example",
+    ]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
@@ -73,7 +87,7 @@ def test_the_page_on_deployment_prints_no_units_but_names_these() -> None:
 
 def test_jobs_run_as_another_user_than_the_server() -> None:
     users = [service_of(unit)["User"] for unit in UNITS]
-    assert users == ["airunner", "airunner-jobs"]
+    assert users == ["airunner-generation", "airunner-outbox", "airunner", "airunner-jobs"]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
@@ -87,7 +101,11 @@ def test_units_start_commands_that_exist(unit: Path) -> None:
 def test_a_stop_may_take_longer_than_the_grace_of_what_it_stops(tmp_path: Path) -> None:
     server = load_settings(environ=variables_of("server"), cwd=tmp_path).settings
     worker = load_settings(environ=variables_of("worker"), cwd=tmp_path).settings.worker
-    server_unit, worker_unit = map(service_of, UNITS)
+    generation = load_settings(environ=variables_of("generation"), cwd=tmp_path).settings.generation
+    generation_unit, relay_unit, server_unit, worker_unit = map(service_of, UNITS)
+    assert int(generation_unit["TimeoutStopSec"]) > generation.drain_seconds + STOP_SLACK_SECONDS
+    relay = RelayOptions(relay_id="any")
+    assert int(relay_unit["TimeoutStopSec"]) > relay.grace_seconds + STOP_SLACK_SECONDS
     assert int(server_unit["TimeoutStopSec"]) > server.limits.shutdown_grace_seconds + STOP_SLACK_SECONDS
     longest = worker.drain_seconds + worker.grace_seconds + STOP_SLACK_SECONDS
     assert int(worker_unit["TimeoutStopSec"]) > longest
@@ -108,6 +126,18 @@ def test_the_example_of_the_server_is_a_server_on_aws(tmp_path: Path) -> None:
     assert list(loaded.settings.store.sqs.queues) == ["default", "priority"]
     assert loaded.settings.store.s3.bucket
     assert loaded.settings.token_keys
+
+
+def test_the_example_of_the_relay_is_a_relay(tmp_path: Path) -> None:
+    settings = load_settings(environ=variables_of("outbox"), cwd=tmp_path).settings
+    assert set(queue_addresses(settings)) == {"generation", "mails"}
+    assert OutboxRelay(settings, SystemClock()).healthy
+
+
+def test_the_example_of_the_generation_worker_is_one(tmp_path: Path) -> None:
+    settings = load_settings(environ=variables_of("generation"), cwd=tmp_path).settings
+    check_settings(settings)
+    assert settings.generation.handlers == ("shop.generators",)
 
 
 def test_the_example_of_the_worker_needs_nothing_of_aws(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ class ServiceName(StrEnum):
 
     JOBS = "jobs"
     EVENTS = "events"
+    GENERATIONS = "generations"
 
 
 class LogLevel(StrEnum):
@@ -245,6 +246,7 @@ class GenerationSettings(Section):
 
     queue_url: ServerUrl | None = None
     dead_letter_url: ServerUrl | None = None
+    max_receive_count: WholeNumber = Field(default=5, ge=1, le=1_000)
     session_days: WholeNumber = Field(default=0, ge=0, le=MAX_RETENTION_DAYS)
     handlers: CommaList[str] = ()
     start_worker: bool = False

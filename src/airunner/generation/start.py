@@ -7,10 +7,11 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 from airunner import telemetry
-from airunner.config import ConfigError, StoreType
+from airunner.config import ConfigError
 from airunner.domain.errors import AirunnerError, Unavailable, error_text
 from airunner.domain.retry import RetryPolicy, retry
 from airunner.generation.concurrency import Concurrency
+from airunner.generation.layout import check_apart
 from airunner.generation.lost import lost_loops
 from airunner.generation.sessions import SessionTable
 from airunner.generation.work import WorkOptions
@@ -194,18 +195,7 @@ def check_settings(settings: Settings) -> None:
         problems.append("outbox.sink: with sink jobs, 'airunner worker' does the work")
     if problems:
         raise ConfigError(problems)
-
-
-def check_queue_names(settings: Settings) -> None:
-    """Refuse a job queue that is the message queue: jobs would be taken for work, and work for jobs."""
-    url = queue_addresses(settings).get(GENERATION_QUEUE)
-    if settings.outbox.sink != "sqs" or url is None or settings.store.type != StoreType.AWS:
-        return
-    queues = settings.store.sqs.queues
-    name = url.rpartition("/")[2]
-    own = {known or f"airunner-{settings.store.aws.env}-{queue}" for queue, known in queues.items()}
-    if GENERATION_QUEUE in queues or {url, name} & own:
-        raise ConfigError(["store.sqs.queues: the queue of generation holds messages, and can hold no jobs"])
+    check_apart(settings)
 
 
 def prepare_handlers(handlers: Registry) -> Registry:

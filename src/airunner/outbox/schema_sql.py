@@ -65,6 +65,8 @@ CREATE TABLE {schema}.generation_sessions (
     version bigint NOT NULL DEFAULT 1
 );
 CREATE INDEX generation_sessions_principal ON {schema}.generation_sessions (principal, created_at);
+CREATE INDEX generation_sessions_changed ON {schema}.generation_sessions
+    (principal, greatest(created_at, started_at, finished_at));
 CREATE INDEX generation_sessions_finished ON {schema}.generation_sessions (finished_at)
     WHERE finished_at IS NOT NULL;
 COMMENT ON COLUMN {schema}.generation_sessions.lost_after IS

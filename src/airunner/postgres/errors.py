@@ -64,9 +64,10 @@ _BY_CODE: Final[tuple[tuple[tuple[str, ...], type[AirunnerError], str], ...]] = 
     (("28",), Unauthenticated, "PostgreSQL refuses the user or its password"),
     (("42501",), PermissionDenied, "the role may not do this in PostgreSQL"),
     (("3D",), FailedPrecondition, "there is no such database"),
-    # Of a server that shuts down, starts, fails over, is full, or of a transaction that met another one.
+    # Of a server that shuts down, starts, fails over, is full, or takes no connections to this database, and
+    # of a transaction that met another one.
     (
-        ("08", "57", "53", "40", "55P03", "58", "25P03", "25006", "XX"),
+        ("08", "57", "53", "40", "55000", "55P03", "58", "25P03", "25006", "XX"),
         Unavailable,
         "PostgreSQL cannot do this now",
     ),

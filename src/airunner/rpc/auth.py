@@ -35,7 +35,8 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
-# Every method has its rule; one that is missing here is denied, and a test fails.
+# Every method has its rule; one that is missing here is denied, and a test fails. Those of generations are
+# plain routes.
 METHOD_SCOPES: dict[str, Scope] = {
     "EnqueueJob": Scope.SUBMIT,
     "EnqueueJobs": Scope.SUBMIT,
@@ -55,6 +56,11 @@ METHOD_SCOPES: dict[str, Scope] = {
     "StreamJobEvents": Scope.READ,
     "StreamJobEventBatches": Scope.READ,
     "CancelJob": Scope.CANCEL,
+    "StartGeneration": Scope.SUBMIT,
+    "GetGeneration": Scope.READ,
+    "ListGenerations": Scope.READ,
+    "StreamGeneration": Scope.READ,
+    "StreamGenerations": Scope.READ,
     "PauseQueue": Scope.ADMIN,
     "ResumeQueue": Scope.ADMIN,
     "ListDeadLetters": Scope.ADMIN,

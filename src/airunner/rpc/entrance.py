@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from airunner.services.admission import Admission, OpenStream
 
 STREAMING_CALLS: Final = frozenset(
-    {"StreamJobEvents", "StreamJobEventBatches", "PublishJobEvents", "DequeueJob"}
+    {
+        "StreamJobEvents",
+        "StreamJobEventBatches",
+        "StreamGeneration",
+        "StreamGenerations",
+        "PublishJobEvents",
+        "DequeueJob",
+    }
 )
 # What gRPC-Web puts before a message.
 _ENVELOPE_BYTES: Final = 5

@@ -1,4 +1,4 @@
-"""The ASGI application: both services, health, metrics, and the guard in front of them."""
+"""The ASGI application: its services, health, metrics, and the guard in front of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from airunner.rpc.application import build_applications
 from airunner.rpc.auth import Authenticator
 from airunner.rpc.entrance import Entrance
 from airunner.server.bells import bell_route
+from airunner.server.generations import generation_routes
 from airunner.server.guard import LoopbackGuard
 from airunner.server.pages import health_routes
 from airunner.server.sse import event_stream_route
@@ -19,6 +20,7 @@ from airunner.server.sse import event_stream_route
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
+    from airunner.generation.session_api.service import GenerationService
     from airunner.services.composition import Services
 
     Scope = dict[str, Any]
@@ -39,7 +41,9 @@ class AppOptions:
     max_message_bytes: int = limits.MESSAGE_BYTES
 
 
-def build_app(services: Services, options: AppOptions) -> AsgiApp:
+def build_app(
+    services: Services, options: AppOptions, generations: GenerationService | None = None
+) -> AsgiApp:
     """Return the application of services that are open already."""
     authenticator = None if options.no_auth else Authenticator(services.store, services.clock)
     entrance = Entrance(
@@ -54,6 +58,10 @@ def build_app(services: Services, options: AppOptions) -> AsgiApp:
     routes = health_routes(services)
     if "events" in options.services:
         routes.append(event_stream_route(services.events, entrance))
+    if generations:
+        routes += generation_routes(
+            generations, entrance, services.admission, max_message_bytes=options.max_message_bytes
+        )
     if services.bells:
         routes.append(bell_route(services.bells, services.notifier.ring, services.clock))
     pages: Any = Starlette(routes=routes)

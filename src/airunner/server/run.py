@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
+    from airunner.generation.session_api.service import GenerationService
     from airunner.server.companions import CompanionKind
     from airunner.services.composition import Services
 
@@ -65,6 +66,7 @@ class Server:
         services: Services,
         options: ServeOptions,
         exporter: AbstractAsyncContextManager[object] | None = None,
+        generations: GenerationService | None = None,
         companions: Sequence[CompanionKind] = (),
     ) -> None:
         """`companions` work in its process, from when it serves until it goes."""
@@ -72,6 +74,7 @@ class Server:
         self._options = options
         # Open around the services, since one of their loops may send with it.
         self._exporter = exporter or nullcontext()
+        self._generations = generations
         self._guard = ConnectionGuard(options.connections, services.clock)
         services.add_loop(self._guard.periodic())
         self._companions = Companions(companions, services.clock)
@@ -87,7 +90,7 @@ class Server:
         """
         check_plaintext(self._options)
         listener = bind(self._options.host, self._options.port)
-        async with self._exporter, self._services:
+        async with self._exporter, self._generations or nullcontext(), self._services:
             await self._check_access()
             self._warn_of_small_messages()
             server = self._uvicorn = HttpServer(self._config())
@@ -140,7 +143,7 @@ class Server:
 
     def _config(self) -> uvicorn.Config:
         return http_config(
-            build_app(self._services, self._options.app),
+            build_app(self._services, self._options.app, self._generations),
             http=self._guard.protocol,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=max(1, int(self._options.shutdown_grace_seconds)),

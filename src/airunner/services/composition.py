@@ -132,6 +132,7 @@ class Services:
             self._loops += PartsWatch(store.parts, clock).loops()
         self._named_unwell: list[Callable[[], list[str]]] = []
         self._stopping = False
+        self._on_stop: list[Callable[[], None]] = []
 
     async def __aenter__(self) -> Self:
         """Open the store, look which queues and settings it has, then start the background loops."""
@@ -167,6 +168,10 @@ class Services:
         """Let a loop run as long as the services do. Before they are opened."""
         self._loops.append(loop)
 
+    def on_stop(self, callback: Callable[[], None]) -> None:
+        """Have something else told when streams are to end; all bells ring after that."""
+        self._on_stop.append(callback)
+
     def watch(self, unwell: Callable[[], list[str]]) -> None:
         """Count what a function names among the stuck loops, too."""
         self._named_unwell.append(unwell)
@@ -186,6 +191,8 @@ class Services:
         self.leave()
         self.jobs.stop()
         self.events.stop()
+        for callback in self._on_stop:
+            callback()
         self.notifier.ring_all()
         await self.dispatcher.stop()
 

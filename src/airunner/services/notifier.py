@@ -120,11 +120,12 @@ class Notifier:
 
     @property
     def jobs(self) -> Mapping[str, Sequence[BellKind]]:
-        """The jobs that somebody listens to, and to which of their bells."""
+        """The jobs that somebody listens to, and to which of their bells; other bells are of no job."""
         jobs: dict[str, list[BellKind]] = {}
         for name in self._bells:
             kind, _, job_id = name.partition(":")
-            jobs.setdefault(job_id, []).append(_KINDS[kind])
+            if kind in _KINDS:
+                jobs.setdefault(job_id, []).append(_KINDS[kind])
         return jobs
 
     def ring(self, name: str) -> None:

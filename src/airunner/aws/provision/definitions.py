@@ -28,7 +28,8 @@ class QueueDefinition:
     name: str
     dead_letter_name: str
     max_receive_count: int
-    """At least: a larger one of an operator stays."""
+    keeps_more_receives: bool = True
+    """Whether a larger count of an operator stays: where it only catches what nobody can read."""
     visibility_seconds: int = 300
     wait_seconds: int = 20
     """How long a receive waits that does not say so."""

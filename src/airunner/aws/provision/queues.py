@@ -25,17 +25,25 @@ async def provide_queue(writer: Writer, wanted: QueueDefinition) -> list[Resourc
     kind, name = ResourceKind.DEAD_LETTER_QUEUE, wanted.dead_letter_name
     dead_letters = await _provide(writer, kind, queue, name, attributes)
     attributes = wanted.attributes(dead_letters.arn)
-    return [dead_letters, await _provide(writer, ResourceKind.QUEUE, queue, wanted.name, attributes)]
+    kind, name = ResourceKind.QUEUE, wanted.name
+    keeps_more = wanted.keeps_more_receives
+    return [dead_letters, await _provide(writer, kind, queue, name, attributes, keeps_more=keeps_more)]
 
 
 async def _provide(
-    writer: Writer, kind: ResourceKind, queue: str, name: str, wanted: dict[str, str]
+    writer: Writer,
+    kind: ResourceKind,
+    queue: str,
+    name: str,
+    wanted: dict[str, str],
+    *,
+    keeps_more: bool = True,
 ) -> Resource:
     url = await _find(writer.aws, name)
     found = await _attributes_if_known(writer.aws, url)
     if not found:
         return await _create(writer, kind, queue, name, wanted)
-    differing = {key: value for key, value in wanted.items() if not _serves(found, key, value)}
+    differing = {key: value for key, value in wanted.items() if not _serves(found, key, value, keeps_more)}
     if differing:
         await _set(writer, name, url, differing)
     return Resource(
@@ -100,7 +108,7 @@ async def _attributes(aws: Aws, url: str) -> Arguments:
     return found
 
 
-def _serves(found: Mapping[str, str], name: str, wanted: str) -> bool:
+def _serves(found: Mapping[str, str], name: str, wanted: str, keeps_more: bool) -> bool:
     """Return whether an attribute is what is wanted, or as good; a key of KMS encrypts, too."""
     if name == "SqsManagedSseEnabled" and found.get("KmsMasterKeyId"):
         return True
@@ -108,5 +116,6 @@ def _serves(found: Mapping[str, str], name: str, wanted: str) -> bool:
         return found.get(name, "") == wanted
     # SQS writes this JSON in its own way, numbers even as text.
     there, needed = json.loads(found[name]), json.loads(wanted)
-    is_enough = int(there["maxReceiveCount"]) >= int(needed["maxReceiveCount"])
+    count, least = int(there["maxReceiveCount"]), int(needed["maxReceiveCount"])
+    is_enough = count >= least if keeps_more else count == least
     return is_enough and bool(there["deadLetterTargetArn"] == needed["deadLetterTargetArn"])

@@ -13,12 +13,12 @@ from airunner.cli.options import AsJson, ConfigFile, load
 from airunner.cli.printing import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from airunner.aws.provision import Resource
     from airunner.config import Settings
 
-aws = App(name="aws", help="Make the queues, tables and bucket of a store on AWS.")
+aws = App(name="aws", help="Make queues, tables and bucket on AWS.")
 
 
 @aws.command
@@ -40,6 +40,12 @@ def provision(
     bucket: Annotated[str | None, Parameter(help="The bucket of large payloads. Default: none")] = None,
     streams: Annotated[bool | None, Parameter(help="Give the table of events a stream.")] = None,
     deletion_protection: Annotated[bool, Parameter(help="Protect the tables from deletion.")] = False,
+    generation: Annotated[
+        bool, Parameter(help="Instead of a store, make the message queue of generation.")
+    ] = False,
+    max_receive_count: Annotated[
+        int | None, Parameter(help="With --generation: tries of a message. Default: 5")
+    ] = None,
     config_file: ConfigFile = None,
     env_file: Annotated[
         Path | None, Parameter(help="Write the variables a server needs into this file, of this user alone.")
@@ -53,7 +59,7 @@ def provision(
     rights are the SDK's.
     """
     from airunner import telemetry
-    from airunner.app import provision_aws
+    from airunner.app import provision_aws, provision_generation
 
     flags = {
         "store.aws.env": env,
@@ -62,15 +68,35 @@ def provision(
         "store.dynamodb.events_table": events_table,
         "store.s3.bucket": bucket,
         "store.dynamodb.streams": streams,
+        "generation.max_receive_count": max_receive_count,
     }
+    _check_subject(flags, generation=generation, deletion_protection=deletion_protection)
     settings = load(config_file, flags).settings
     telemetry.set_up_logs(settings.log_level, settings.log_format)
-    made = asyncio.run(provision_aws(settings, deletion_protection=deletion_protection, dry_run=dry_run))
+    made = asyncio.run(
+        provision_generation(settings, dry_run=dry_run)
+        if generation
+        else provision_aws(settings, deletion_protection=deletion_protection, dry_run=dry_run)
+    )
     _show(made, as_json=as_json)
     if dry_run:
         say("nothing was changed: this is what would be done")
+    elif env_file and generation:
+        _write_generation(env_file, settings, made)
     elif env_file:
         _write_variables(env_file, settings, made)
+
+
+def _check_subject(flags: Mapping[str, object], *, generation: bool, deletion_protection: bool) -> None:
+    """Refuse options of a store together with those of generation."""
+    from airunner.config import ConfigError
+
+    count = "generation.max_receive_count"
+    if not generation and flags[count] is not None:
+        raise ConfigError(["--max-receive-count: needs --generation"])
+    of_store = [path for path, value in flags.items() if path not in {"store.aws.env", count} and value]
+    if generation and (of_store or deletion_protection):
+        raise ConfigError(["--generation: takes none of the options of a store but --env"])
 
 
 def _show(made: Sequence[Resource], *, as_json: bool) -> None:
@@ -97,6 +123,22 @@ def _write_variables(path: Path, settings: Settings, made: Sequence[Resource]) -
         values["AIRUNNER_TOKEN_KEYS"] = ",".join(keys) or secrets.token_hex(32)
     environment_file.write(path, environment_file.with_variables(old, values))
     say(f"wrote {path}; all servers need the same AIRUNNER_TOKEN_KEYS")
+
+
+def _write_generation(path: Path, settings: Settings, made: Sequence[Resource]) -> None:
+    from airunner.aws.connect import find_region
+    from airunner.config import environment_file
+
+    dead_letters, queue = made
+    values = {
+        "AIRUNNER_STORE__AWS__REGION": find_region(settings),
+        "AIRUNNER_STORE__AWS__ENDPOINT_URL": settings.store.aws.endpoint_url or "",
+        "SQS_MAIN_QUEUE_URL": queue.url,
+        "SQS_DLQ_QUEUE_URL": dead_letters.url,
+    }
+    given = {name: value for name, value in values.items() if value}
+    environment_file.write(path, environment_file.with_variables(environment_file.read(path), given))
+    say(f"wrote {path}, for relays and workers of generation")
 
 
 def _variables(settings: Settings, made: Sequence[Resource]) -> dict[str, str]:

@@ -115,9 +115,11 @@ def _for_development(config_file: Path | None, flags: Mapping[str, object]) -> S
     worker = settings.worker
     if loaded.origins["worker.concurrency"] == "default":
         worker = worker.model_copy(update={"concurrency": _CONCURRENCY})
-    return settings.model_copy(
-        update={"worker": worker, "tls": TlsSettings(), "services": tuple(ServiceName)}
-    )
+    requested = ServiceName.GENERATIONS in settings.services
+    services = [ServiceName.JOBS, ServiceName.EVENTS]
+    if requested or settings.postgres.dsn:
+        services.append(ServiceName.GENERATIONS)
+    return settings.model_copy(update={"worker": worker, "tls": TlsSettings(), "services": tuple(services)})
 
 
 async def _serve_and_work(settings: Settings) -> None:

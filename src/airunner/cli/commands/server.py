@@ -27,7 +27,9 @@ def server(
     store: Annotated[str | None, Parameter(help="memory, sqlite or aws. Default: sqlite")] = None,
     data_dir: DataDir = None,
     config_file: ConfigFile = None,
-    services: Annotated[str | None, Parameter(help="jobs, events or both. Default: jobs,events")] = None,
+    services: Annotated[
+        str | None, Parameter(help="Some of jobs, events, generations. Default: jobs,events")
+    ] = None,
     no_auth: Annotated[bool | None, Parameter(help="Serve without API keys; on loopback only.")] = None,
     tls_cert: Annotated[str | None, Parameter(help="PEM certificate chain.")] = None,
     tls_key: Annotated[str | None, Parameter(help="PEM private key of the certificate.")] = None,

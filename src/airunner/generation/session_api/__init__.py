@@ -1,0 +1,1 @@
+"""Sessions as callers see them: started, read, listed, and followed to their ends."""

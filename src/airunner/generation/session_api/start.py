@@ -1,0 +1,38 @@
+"""The service of generations with all that it needs, from settings, beside the services of a server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from airunner.generation.session_api.service import GenerationService
+from airunner.generation.sessions import COMPLETED_CHANNEL
+from airunner.outbox.start import listen_options, postgres_options
+
+if TYPE_CHECKING:
+    from airunner.config import Settings
+    from airunner.services.composition import Services
+
+_NAME: Final = "airunner generations"
+
+
+def make_generations(settings: Settings, services: Services) -> GenerationService:
+    """Return the service, still to be opened; its loop and its end come with those of `services`."""
+    options = replace(postgres_options(settings), application_name=_NAME)
+    from airunner.postgres.listening import Listener
+    from airunner.postgres.pool import Database
+
+    generations = GenerationService(
+        Database(options), settings.postgres.schema, clock=services.clock, notifier=services.notifier
+    )
+    feed = generations.feed
+    generations.listener = Listener(
+        replace(listen_options(settings), application_name=_NAME),
+        [COMPLETED_CHANNEL],
+        on_payload=feed.heard,
+        on_gap=feed.look_soon,
+        clock=services.clock,
+    )
+    services.add_loop(feed.periodic())
+    services.on_stop(generations.stop)
+    return generations
