@@ -54,27 +54,6 @@ class ConnectionOptions:
         return loaded
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseOptions:
-    """Which outbox is meant. Its address is secret: AIRUNNER_POSTGRES__DSN, else DATABASE_URL."""
-
-    schema: str | None = None
-    """Schema of the outbox. Default: airunner"""
-    config: Path | None = None
-    """YAML file of settings. Default: airunner.yaml, if there."""
-
-    def load(self, flags: dict[str, object] | None = None) -> Settings:
-        """Return the settings in effect."""
-        return self.load_with_origins(flags).settings
-
-    def load_with_origins(self, flags: dict[str, object] | None = None) -> Loaded:
-        """Return the settings in effect, and where each is from."""
-        given = {"postgres.schema": self.schema, **(flags or {})}
-        return load(self.config, given, with_database=True)
-
-
-DEFAULT_DATABASE = DatabaseOptions()
 ANY_SERVER = ConnectionOptions()
 
 
