@@ -85,6 +85,7 @@ class JobService:
         self._store = store
         self._clock = clock
         self._signer = signer
+        self._terminations = signer.terminations()
         self._notifier = notifier
         self._watchers = watchers
         self._dispatcher = dispatcher
@@ -116,7 +117,7 @@ class JobService:
         lost = self._workers.took(demand.worker_id, jobs)
         if jobs:
             metrics.dequeued(jobs, lost)
-        return [DequeuedJob(job, self._token(job)) for job in jobs]
+        return [DequeuedJob(job, self._token(job), self._termination_token(job)) for job in jobs]
 
     def hand_back(self, jobs: Sequence[DequeuedJob]) -> None:
         """Give back claimed jobs that reached nobody."""
@@ -421,6 +422,12 @@ class JobService:
 
     def _token(self, job: Job) -> str:
         return self._signer.encode(TaskToken(job.job_id, job.queue, job.life.attempt, job.receipt))
+
+    def _termination_token(self, job: Job) -> str:
+        life = job.life
+        if not life.instance_id:
+            return ""
+        return self._terminations.encode(job.job_id, life.attempt, life.instance_id)
 
     def _held_token(self, text: str, queue: str = "") -> TaskToken:
         token = self._signer.decode(text)
