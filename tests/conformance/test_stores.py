@@ -21,6 +21,7 @@ from airunner.testing.conformance.stores.listing import (
 )
 from airunner.testing.conformance.stores.publishing import PublishConformance
 from airunner.testing.conformance.stores.retention import RetentionConformance
+from airunner.testing.conformance.stores.running import RunningConformance
 from airunner.testing.conformance.stores.settling import CompleteConformance, ReleaseConformance
 from airunner.testing.conformance.stores.streaming import LiveConformance, ReplayConformance
 from airunner.testing.conformance.stores.waiting import WaitingGetConformance, WaitingUpdateConformance
@@ -107,4 +108,8 @@ class TestWaitingGet(WaitingGetConformance):
 
 
 class TestRetention(RetentionConformance):
+    pass
+
+
+class TestRunning(RunningConformance):
     pass

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         NewJob,
         Release,
         Retention,
+        RunningPage,
         Upkeep,
     )
 
@@ -142,6 +143,14 @@ class JobStore(KeyStore, Protocol):
         """Return jobs, newest first; where `queues` are given, only jobs of these.
 
         See `stores.pages` for what is counted and numbered.
+        """
+
+    async def running_jobs(self, cursor: str = "") -> RunningPage:
+        """Return a page of the jobs that run, in any order; begin without a cursor, and follow the next ones.
+
+        A walk over all pages is complete: whatever runs from before its begin until after its end is there,
+        lapsed or not, at least once. What begins or ends meanwhile may be. A walk that cannot be complete
+        raises. InvalidArgument for a cursor of another form.
         """
 
     async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:

@@ -18,7 +18,14 @@ from airunner.domain.job import Job, JobState
 from airunner.domain.requests import JobQuery
 from airunner.domain.splitting import take_by_size
 from airunner.stores.base import Capabilities
-from airunner.stores.pages import PageBounds, cut_page, keys_wanted, make_cursor, parse_cursor
+from airunner.stores.pages import (
+    RUNNING_AT_ONCE,
+    PageBounds,
+    cut_page,
+    keys_wanted,
+    make_cursor,
+    parse_cursor,
+)
 from airunner.stores.records import (
     ApiKey,
     AttemptKey,
@@ -29,6 +36,8 @@ from airunner.stores.records import (
     NewJob,
     Release,
     Retention,
+    RunningJob,
+    RunningPage,
     Upkeep,
     claim_size,
     fill_page,
@@ -184,6 +193,21 @@ class MemoryStore:
             jobs=[self._jobs[job_id] for job_id in page.keys],
             last_page=page.last_page,
             next_cursor=make_cursor(self._numbers[page.keys[-1]]) if page.is_followed else "",
+        )
+
+    async def running_jobs(self, cursor: str = "") -> RunningPage:
+        """Return a page of the jobs that run, oldest first."""
+        after = parse_cursor(cursor) if cursor else 0
+        running = (
+            job
+            for job_id, job in self._jobs.items()
+            if job.state is JobState.RUNNING and self._numbers[job_id] > after
+        )
+        found = list(itertools.islice(running, RUNNING_AT_ONCE + 1))
+        jobs = found[:RUNNING_AT_ONCE]
+        return RunningPage(
+            jobs=[RunningJob(job.job_id, job.attempt, job.life.instance_id) for job in jobs],
+            next_cursor=make_cursor(self._numbers[jobs[-1].job_id]) if len(found) > len(jobs) else "",
         )
 
     async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:

@@ -35,6 +35,7 @@ from airunner.stores.aws.polling.receive import Receiver
 from airunner.stores.aws.replicas.change_stream import EventStream
 from airunner.stores.aws.replicas.shared_marks import SharedMarks
 from airunner.stores.aws.rows import CHECK_AFTER_MS, Rows
+from airunner.stores.aws.running import RunningWalk
 from airunner.stores.aws.unreadable import NamesInLog, UnreadableRows
 from airunner.stores.aws.upkeep.expiry import Expiry
 from airunner.stores.aws.upkeep.open_jobs import OpenJobs
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
         NewJob,
         Release,
         Retention,
+        RunningPage,
         Upkeep,
     )
 
@@ -141,6 +143,9 @@ class AwsStore:
         self._log = EventLog(aws, layout, ttl_ms=events_kept_ms, unreadable=unreadable)
         self._messages = Messages(aws, layout, self._background_tasks, real_clock=real_clock)
         self._known_queues = KnownQueues(aws, layout, rows, clock)
+        self._running = RunningWalk(
+            aws, layout, rows=rows, known_queues=self._known_queues, unreadable=unreadable
+        )
         self._listing = Listing(
             aws,
             layout,
@@ -326,6 +331,11 @@ class AwsStore:
             if query.queue:
                 await self._known_queues.check(query.queue)
             return await self._listing.jobs(query, queues)
+
+    async def running_jobs(self, cursor: str = "") -> RunningPage:
+        """Return a page of the jobs that run, of every queue that ever had jobs here."""
+        async with _in_time():
+            return await self._running.page(cursor)
 
     async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:
         """Return queues that were used, by name."""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         NewJob,
         Release,
         Retention,
+        RunningPage,
         Upkeep,
     )
     from airunner.stores.sqlite.schema import SqliteConnection
@@ -219,6 +220,10 @@ class SqliteStore:
         return await self._read(
             lambda connection: queries.list_jobs(connection, query, self._list_bounds, queues)
         )
+
+    async def running_jobs(self, cursor: str = "") -> RunningPage:
+        """Return a page of the jobs that run."""
+        return await self._read(lambda connection: queries.running_jobs(connection, cursor))
 
     async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:
         """Return queues that were used, by name."""
