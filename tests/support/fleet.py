@@ -171,6 +171,10 @@ class FakeRecords(FakeFaults):
         self.call("put_run")
         self.runs[run.slot] = run
 
+    async def add_run(self, run: HousekeepingRun) -> bool:
+        self.call("add_run")
+        return self.runs.setdefault(run.slot, run) is run
+
     async def list_runs(self, limit: int) -> Sequence[HousekeepingRun]:
         return sorted(self.runs.values(), key=lambda run: -run.started_at)[:limit]
 

@@ -95,6 +95,9 @@ class FleetRecords(Protocol):
     async def put_run(self, run: HousekeepingRun) -> None:
         """Keep a run; one of the same slot is replaced."""
 
+    async def add_run(self, run: HousekeepingRun) -> bool:
+        """Keep a run unless its slot has one already; return whether it was kept."""
+
     async def list_runs(self, limit: int) -> Sequence[HousekeepingRun]:
         """Return the last runs, newest first."""
 

@@ -79,9 +79,9 @@ class PoolAudit:
     seconds: float
     """What the costs are for: the time since the audit before, at most two intervals; 0 of the first."""
     compute_cost_usd: float | None
-    """Of the running instances; None where the price of one is not known."""
+    """Of the running instances; None where the price of one is not known, and of the first audit."""
     idle_cost_usd: float | None
-    """Of the idle ones alone; None where the price of one is not known."""
+    """Of the idle ones alone, in the same way."""
 
     @property
     def utilisation_percent(self) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from airunner import telemetry
 from airunner.codec.events import encode_events
@@ -65,6 +65,13 @@ class JobRules:
     max_queued: int = 0
 
 
+class InstanceGate(Protocol):
+    """Knows which instances get no more work."""
+
+    async def check(self, instance_id: str) -> None:
+        """Raise FailedPrecondition if an instance gets none. Asked before each dequeue that names one."""
+
+
 class JobService:
     """Implements JobsApi."""
 
@@ -81,6 +88,7 @@ class JobService:
         admission: Admission,
         queue_names: QueueNames,
         rules: JobRules,
+        instance_gate: InstanceGate | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -93,6 +101,7 @@ class JobService:
         self._admission = admission
         self._queue_names = queue_names
         self._rules = rules
+        self._instance_gate = instance_gate
         self._stopping = False
 
     def stop(self) -> None:
@@ -111,6 +120,8 @@ class JobService:
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
         """Claim jobs; wait for the first ones if there are none."""
         demand, wait_seconds = self._demand(request)
+        if self._instance_gate and demand.instance_id:
+            await self._instance_gate.check(demand.instance_id)
         self._workers.requested(demand, request.abilities, self._clock.now())
         with self._admission.wait() if demand.waits else nullcontext():
             jobs = await self._dispatcher.dequeue(demand, wait_seconds)

@@ -146,12 +146,7 @@ class JobStore(KeyStore, Protocol):
         """
 
     async def running_jobs(self, cursor: str = "") -> RunningPage:
-        """Return a page of the jobs that run, in any order; begin without a cursor, and follow the next ones.
-
-        A walk over all pages is complete: whatever runs from before its begin until after its end is there,
-        lapsed or not, at least once. What begins or ends meanwhile may be. A walk that cannot be complete
-        raises. InvalidArgument for a cursor of another form.
-        """
+        """Return a page of the jobs that run; a walk over all pages is complete, or raises."""
 
     async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:
         """Return queues that were used, by name: the first so many whose names come after another."""

@@ -205,7 +205,11 @@ class RunningJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningPage:
-    """Some of the jobs that run; the cursor leads to more, and is empty after the last page."""
+    """Some of the jobs that run, in any order; the cursor leads to more, and is empty after the last page.
+
+    A walk begins without a cursor. Whatever runs from before its begin until after its end is there, lapsed
+    or not, at least once; what begins or ends meanwhile may be. InvalidArgument for a cursor of another form.
+    """
 
     jobs: Sequence[RunningJob]
     next_cursor: str = ""
