@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
 from airunner.domain.errors import AirunnerError, FailedPrecondition, Unavailable
+from airunner.fleet.dependencies import Dependencies
 from airunner.fleet.housekeeper import Housekeeper
 from airunner.fleet.housekeeping.old_jobs import PurgedOldJobs
 from airunner.fleet.housekeeping.orphaned_instances import OrphanedInstances
@@ -23,10 +25,9 @@ from airunner.fleet.records import (
     RunOutcome,
 )
 from airunner.fleet.task_run import HousekeepingTask
-from airunner.queues.base import Delivery
-from airunner.queues.messages import Message, Received
 from airunner.stores.records import PurgedJobs, RunningJob, RunningPage
 from airunner.testing.clock import ManualClock
+from airunner.testing.conditions import until
 from tests.support.fleet import FakeInstances, FakeParameters, FakePrices, FakeRecords
 
 HOUR = 3600
@@ -74,6 +75,7 @@ class Bench:
         self.old_jobs = FakeOldJobs(0)
         self.prices = FakePrices(small=0.1, large=1.0)
         self.messages = 0
+        self.dependencies = Dependencies(self.clock)
         self.housekeeper = self.replica("replica-1")
 
     def replica(self, name: str) -> Housekeeper:
@@ -83,7 +85,7 @@ class Bench:
             TaskType.OLD_JOBS: PurgedOldJobs(self.old_jobs, retention_ms=7 * 24 * HOUR * 1000),
             TaskType.POOL_AUDIT: PoolAudits(self.instances, self.records, self.jobs, self.prices),
         }
-        return Housekeeper(tasks, self.records, self.clock, holder=name)
+        return Housekeeper(tasks, self.records, self.clock, dependencies=self.dependencies, holder=name)
 
     def add(self, *names: str, age_hours: float = 7, **options: object) -> None:
         for name in names:
@@ -364,7 +366,7 @@ async def test_a_task_that_another_replica_runs_is_recorded_as_skipped(bench: Be
     message = bench.message(ORPHANS)
     with pytest.raises(LeaseTaken, match="replica-2"):
         await bench.housekeeper.run(message)
-    await bench.housekeeper.process(delivery(message))
+    await bench.housekeeper.process(message)
     assert bench.records.runs[message.slot].outcome is RunOutcome.SKIPPED
     assert bench.records.instances == {}
     bench.clock.advance(LEASE_MS / 1000)
@@ -383,7 +385,7 @@ async def test_a_lease_that_is_lost_in_mid_run_stops_it_before_its_next_step(ben
 
     bench.records.before = lose
     message = bench.message(ORPHANS)
-    await bench.housekeeper.process(delivery(message))
+    await bench.housekeeper.process(message)
     assert bench.ended() == set()
     assert bench.records.runs[message.slot].outcome is RunOutcome.SKIPPED
     assert bench.records.leases[ORPHANS][0] == "replica-2"
@@ -412,8 +414,15 @@ async def test_what_a_run_tells_is_bounded(bench: Bench) -> None:
     assert (len(run.actions), run.actions_left_out) == (100, 50)
 
 
-def delivery(message: HousekeepingMessage) -> Delivery[Received[HousekeepingMessage]]:
-    received = Message(
-        message_id="m", body="", receipt="r", receive_count=1, last_receive=False, sent_at=0, received_at=0
-    )
-    return Delivery(body=Received(value=message, message=received), key="m")
+async def test_a_message_waits_while_a_dependency_is_away(bench: Bench) -> None:
+    bench.add("i-1")
+    bench.instances.errors["managed"] = Unavailable("away")
+    message = bench.message(ORPHANS)
+    work = asyncio.create_task(bench.housekeeper.process(message))
+    await until(lambda: not bench.dependencies.are_there)
+    assert bench.records.runs[message.slot].outcome is RunOutcome.FAILED
+    bench.instances.errors.clear()
+    bench.clock.advance(30)
+    await work
+    assert bench.dependencies.are_there
+    assert bench.records.runs[message.slot].outcome is RunOutcome.DONE

@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airunner.domain.clock import Clock
+    from airunner.fleet.dependencies import Dependencies
     from airunner.fleet.messages.housekeeping import HousekeepingMessage, TaskType
     from airunner.fleet.ports import FleetRecords
     from airunner.fleet.task_run import HousekeepingTask
-    from airunner.queues.base import Delivery
-    from airunner.queues.messages import Received
 
 _log = get_logger("airunner.fleet")
 
@@ -33,32 +32,22 @@ class Housekeeper:
         records: FleetRecords,
         clock: Clock,
         *,
+        dependencies: Dependencies,
         holder: str,
     ) -> None:
         self._tasks = tasks
         self._records = records
         self._clock = clock
+        self._dependencies = dependencies
         self._holder = holder
 
-    async def process(self, delivery: Delivery[Received[HousekeepingMessage]]) -> None:
-        """Do what a message wishes. One whose task another replica runs is done with: that is recorded."""
-        message = delivery.body.value
+    async def process(self, message: HousekeepingMessage) -> None:
+        """Do what a message wishes, again if a dependency is away; each task may be repeated at any point.
+
+        One whose task another replica runs is done with: that is recorded.
+        """
         unknown_fields.add(len(message.unknown_fields), "housekeeping")
-        try:
-            await self.run(message)
-        except (LeaseTaken, LeaseLost) as error:
-            now = self._clock.now()
-            skipped = HousekeepingRun(
-                slot=message.slot,
-                task_type=message.task_type,
-                started_at=now,
-                ended_at=now,
-                outcome=RunOutcome.SKIPPED,
-                dry_run=message.dry_run,
-                text=error.text,
-            )
-            await self._records.add_run(skipped)
-            _log.info("housekeeping.skipped", task=message.task_type.value, error=error.text)
+        await self._dependencies.call("housekeeping", lambda: self._run_or_skip(message), seconds=None)
 
     async def run(self, message: HousekeepingMessage, *, force: bool = False) -> HousekeepingRun:
         """Run a task and keep the record of it; a slot that had its run gets that one back.
@@ -75,6 +64,23 @@ class Housekeeper:
             return await self._perform(message, lease, force=force)
         finally:
             await self._leave(lease)
+
+    async def _run_or_skip(self, message: HousekeepingMessage) -> None:
+        try:
+            await self.run(message)
+        except (LeaseTaken, LeaseLost) as error:
+            now = self._clock.now()
+            skipped = HousekeepingRun(
+                slot=message.slot,
+                task_type=message.task_type,
+                started_at=now,
+                ended_at=now,
+                outcome=RunOutcome.SKIPPED,
+                dry_run=message.dry_run,
+                text=error.text,
+            )
+            await self._records.add_run(skipped)
+            _log.info("housekeeping.skipped", task=message.task_type.value, error=error.text)
 
     async def _perform(
         self, message: HousekeepingMessage, lease: TaskLease, *, force: bool

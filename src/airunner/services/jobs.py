@@ -14,7 +14,13 @@ from airunner.codec.jobs import encode_params
 from airunner.domain import limits
 from airunner.domain.abridging import abridged
 from airunner.domain.answers import DequeuedJob, HeldJob, QueuePage, WorkerPage
-from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArgument, Unavailable
+from airunner.domain.errors import (
+    AirunnerError,
+    AttemptSuperseded,
+    FailedPrecondition,
+    InvalidArgument,
+    Unavailable,
+)
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import JobState, mint_job_id
 from airunner.domain.lifecycle import held
@@ -33,7 +39,7 @@ if TYPE_CHECKING:
     from airunner.domain.answers import Enqueued, JobPage, QueueStats, WorkerSeen
     from airunner.domain.clock import Clock
     from airunner.domain.event import EncodedEvent
-    from airunner.domain.job import Job
+    from airunner.domain.job import Job, JobResult
     from airunner.domain.lifecycle import Lifecycle
     from airunner.domain.requests import (
         CompleteRequest,
@@ -217,6 +223,32 @@ class JobService:
         metrics.released(life, events, now)
         self._over(token.job_id, life)
         return life.state
+
+    async def end_attempt(
+        self, job_id: str, attempt: int, instance_id: str, result: JobResult, *, give_back: bool = False
+    ) -> bool:
+        """End an attempt for its holder, who is gone, or give it back; return whether that was done here.
+
+        It is if the job runs under this attempt, on this instance; 0 is whichever attempt runs there. May be
+        repeated: any other leaves the job as it is. JobNotFound if there is none.
+        """
+        result.validate()
+        job_id = limits.check_uuid(job_id, "job_id")
+        life = await self._store.get_life(job_id)
+        if life.state is not JobState.RUNNING or life.instance_id != instance_id:
+            return False
+        # Each attempt is of one instance for ever, so that the attempt in the write is the fence of both.
+        key, now = AttemptKey(job_id, attempt or life.attempt), self._clock.now()
+        try:
+            if give_back:
+                life = await self._store.release_job(Release(key=key), now)
+                metrics.released(life, (), now)
+                self._over(job_id, life)
+            else:
+                single(await self._store_ends([Completion(key, result)]))
+        except (AttemptSuperseded, FailedPrecondition):
+            return False
+        return True
 
     async def get_job(self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False) -> Job:
         """Return a job; with wait_seconds, at its end or as it is by then."""

@@ -1,4 +1,4 @@
-"""Which jobs run, and on which instance."""
+"""Which jobs run, on which instance, and the ends that somebody else reports for these."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airunner.domain.errors import InvalidArgument
+from airunner.domain.errors import InvalidArgument, JobNotFound
+from airunner.domain.job import JobState
 from airunner.domain.requests import DequeueRequest
 from airunner.stores.records import RunningJob
+from airunner.testing.factories import make_failure, make_success
 
 if TYPE_CHECKING:
     from airunner.domain.answers import DequeuedJob
@@ -42,6 +44,24 @@ class RunningConformance:
 
     async def test_nothing_runs(self, api: Api) -> None:
         assert await walk(api) == []
+
+    async def test_an_end_that_is_reported_for_the_holder(self, api: Api) -> None:
+        await api.enqueue_many(3)
+        ended, given_back, kept = [await claim_on(api, "builds", f"i-{number}") for number in range(3)]
+        end = api.services.jobs.end_attempt
+        result = make_failure()
+        assert await end(ended.job.job_id, 1, "i-0", result)
+        assert await end(given_back.job.job_id, 0, "i-1", result, give_back=True)
+        for attempt, instance_id in ((2, "i-2"), (1, "i-0"), (0, "i-0")):
+            assert not await end(kept.job.job_id, attempt, instance_id, result)
+            assert not await end(kept.job.job_id, attempt, instance_id, result, give_back=True)
+        assert not await end(ended.job.job_id, 1, "i-0", make_success())
+        assert not await end(given_back.job.job_id, 1, "i-1", result)
+        jobs = [await api.job(held) for held in (ended, given_back, kept)]
+        assert [job.state for job in jobs] == [JobState.FAILED, JobState.SCHEDULED, JobState.RUNNING]
+        assert jobs[0].life.result == result
+        with pytest.raises(JobNotFound):
+            await end("018bcfe5-6800-7000-8000-000000000001", 1, "i-0", result)
 
     async def test_a_cursor_of_somebody_else_is_refused(self, api: Api) -> None:
         with pytest.raises(InvalidArgument):
