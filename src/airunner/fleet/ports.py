@@ -54,7 +54,10 @@ class RunnerParameters(Protocol):
 
 
 class FleetRecords(Protocol):
-    """The fleet's memory. All reads are consistent, and each write is one step, on its condition."""
+    """The fleet's memory. Each write is one step, on its condition; reads by a key are consistent.
+
+    Lists of runs and audits may be a little behind.
+    """
 
     async def read_instances(self, instance_ids: Collection[str]) -> Mapping[str, InstanceRecord]:
         """Return the record of each of these instances; of one without, the defaults."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.fleet.lease import TaskLease
 
-MAX_ACTIONS: Final = 500
+MAX_ACTIONS: Final = 200
 """How many actions a run tells of: its record is one item."""
 _MAX_TEXT: Final = 300
 _SPARED_ACTIONS: Final = 100
