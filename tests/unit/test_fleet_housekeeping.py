@@ -56,7 +56,7 @@ class FakeOldJobs:
         self.count = count
         self.purged: list[int] = []
 
-    async def purge_jobs(self, before: int, *, limit: int, dry_run: bool) -> PurgedJobs:
+    async def purge_jobs(self, before: int, *, limit: int, dry_run: bool = False) -> PurgedJobs:
         portion = min(limit, self.count)
         self.purged.append(portion)
         self.count -= 0 if dry_run else portion

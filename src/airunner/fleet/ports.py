@@ -134,8 +134,8 @@ class RunningJobs(Protocol):
 class OldJobs(Protocol):
     """The store's one purge."""
 
-    async def purge_jobs(self, before: int, *, limit: int, dry_run: bool) -> PurgedJobs:
-        """Purge up to so many of the jobs that ended before an instant, with their events and payloads.
+    async def purge_jobs(self, before: int, *, limit: int, dry_run: bool = False) -> PurgedJobs:
+        """Purge up to so many of the jobs that ended until an instant, with their events and payloads.
 
-        What is interrupted is done again by the next call.
+        What is interrupted is done again by the next call. Every JobStore can.
         """

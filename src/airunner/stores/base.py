@@ -154,5 +154,8 @@ class JobStore(KeyStore, Protocol):
         The page is bounded in number and in bytes, and has at least one event if there is any.
         """
 
+    async def purge_jobs(self, before: int, *, limit: int, dry_run: bool = False) -> records.PurgedJobs:
+        """Purge up to so many jobs that ended until an instant, as `maintain` does, or count them."""
+
     async def maintain(self, retention: records.Retention, now: int) -> records.Upkeep:
         """End what nobody may claim any more, and purge what is too old. Bounded; call it again and again."""

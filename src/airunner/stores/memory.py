@@ -34,6 +34,7 @@ from airunner.stores.records import (
     EventPage,
     EventQuery,
     NewJob,
+    PurgedJobs,
     Release,
     Retention,
     RunningJob,
@@ -241,6 +242,13 @@ class MemoryStore:
         )
         return fill_page(wanted, query, state=job.state, attempt=job.attempt)
 
+    async def purge_jobs(self, before: int, *, limit: int, dry_run: bool = False) -> PurgedJobs:
+        """Purge jobs that ended until an instant, or count them."""
+        found = list(itertools.islice(self._old_jobs(before), limit + 1))
+        for job in () if dry_run else found[:limit]:
+            self._purge(job)
+        return PurgedJobs(jobs=min(len(found), limit), has_more=len(found) > limit)
+
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """End what nobody may claim any more, and purge what is too old."""
         ended = []
@@ -426,12 +434,18 @@ class MemoryStore:
             self._events.setdefault(job_id, []).extend((now, event) for event in events)
 
     def _purge_jobs(self, before: int) -> int:
-        old = [job for job in self._jobs.values() if job.state.terminal and job.life.finished_at <= before]
+        old = list(self._old_jobs(before))
         for job in old:
-            del self._jobs[job.job_id], self._numbers[job.job_id], self._params_bytes[job.job_id]
-            del self._fingerprints[job.principal, job.request_id]
-            self._events.pop(job.job_id, None)
+            self._purge(job)
         return len(old)
+
+    def _old_jobs(self, before: int) -> Iterator[Job]:
+        return (job for job in self._jobs.values() if job.state.terminal and job.life.finished_at <= before)
+
+    def _purge(self, job: Job) -> None:
+        del self._jobs[job.job_id], self._numbers[job.job_id], self._params_bytes[job.job_id]
+        del self._fingerprints[job.principal, job.request_id]
+        self._events.pop(job.job_id, None)
 
     def _purge_events(self, before: int) -> int:
         purged = 0

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         EventQuery,
         JobMark,
         NewJob,
+        PurgedJobs,
         Release,
         Retention,
         RunningPage,
@@ -194,7 +195,8 @@ class AwsStore:
         )
         self._dead_letter_upkeep = DeadLetterUpkeep(self.dead_letters, layout.queues.keys(), real_clock)
         self._recall = Recall(aws, layout, rows=rows, known_queues=self._known_queues)
-        self._reconciler = Reconciler(
+        reconciler = partial(
+            Reconciler,
             aws,
             layout,
             rows=rows,
@@ -205,6 +207,9 @@ class AwsStore:
             known_queues=self._known_queues,
             real_clock=SystemClock(),
         )
+        self._reconciler = reconciler()
+        # Its passes may run beside those of the other.
+        self._purger = reconciler()
 
     @property
     def payload_links(self) -> PayloadLinking:
@@ -369,6 +374,11 @@ class AwsStore:
         """Return stored events after a position; the row is read before them, and says which exist."""
         async with _in_time():
             return await self._log.read(await self._rows.read_bare(query.job_id), query, self._clock.now())
+
+    async def purge_jobs(self, before: int, *, limit: int, dry_run: bool = False) -> PurgedJobs:
+        """Purge jobs that ended until an instant, or count them."""
+        await self._ownership.ensure()
+        return await self._purger.purge(before, self._clock.now(), limit=limit, dry_run=dry_run)
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """Reconcile and purge, a bounded pass."""

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         EventPage,
         EventQuery,
         NewJob,
+        PurgedJobs,
         Release,
         Retention,
         RunningPage,
@@ -244,6 +245,10 @@ class SqliteStore:
     async def read_events(self, query: EventQuery) -> EventPage:
         """Return stored events after a position."""
         return await self._read(lambda connection: queries.read_events(connection, query))
+
+    async def purge_jobs(self, before: int, *, limit: int, dry_run: bool = False) -> PurgedJobs:
+        """Purge jobs that ended until an instant, or count them."""
+        return await self._write(lambda tx: operations.purge_jobs(tx, before, limit=limit, dry_run=dry_run))
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """End what nobody may claim any more, and purge what is too old; a bounded part of it."""
