@@ -373,6 +373,22 @@ async def test_a_task_that_another_replica_runs_is_recorded_as_skipped(bench: Be
     assert (await bench.run(ORPHANS)).changed == 1
 
 
+async def test_a_replica_with_two_messages_of_a_task_runs_one(bench: Bench) -> None:
+    bench.add("i-1")
+    second = bench.message(ORPHANS)
+    refused: list[str] = []
+
+    def begin_another(_: str) -> None:
+        bench.instances.before = None
+        with pytest.raises(LeaseTaken) as taken:
+            bench.housekeeper.run(second).send(None)
+        refused.append(taken.value.holder)
+
+    bench.instances.before = begin_another
+    assert (await bench.run(ORPHANS)).changed == 1
+    assert refused[0].startswith("replica-1/")
+
+
 async def test_a_lease_that_is_lost_in_mid_run_stops_it_before_its_next_step(bench: Bench) -> None:
     bench.add("i-1")
     await bench.run(ORPHANS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING
 
 from airunner.domain.errors import AirunnerError, error_text
@@ -55,12 +56,15 @@ class Housekeeper:
         LeaseTaken if another replica runs the task. Whatever else a run fails with is recorded and raised;
         then the slot may have another one. With `force` the breaker does not trip.
         """
-        known = await self._records.find_run(message.slot)
-        if known and known.outcome is not RunOutcome.FAILED:
-            return known
-        lease = TaskLease(self._records, self._clock, message.task_type, self._holder)
+        # Of a name of its own for each run: a replica that has two messages of a task runs one of them.
+        holder = f"{self._holder}/{secrets.token_hex(4)}"
+        lease = TaskLease(self._records, self._clock, message.task_type, holder)
         await lease.take()
         try:
+            # Under the lease: whoever ran the slot has recorded that by now.
+            known = await self._records.find_run(message.slot)
+            if known and known.outcome is not RunOutcome.FAILED:
+                return known
             return await self._perform(message, lease, force=force)
         finally:
             await self._leave(lease)
