@@ -21,6 +21,7 @@ from airunner.testing.conformance.stores.listing import (
 )
 from airunner.testing.conformance.stores.publishing import PublishConformance
 from airunner.testing.conformance.stores.retention import RetentionConformance
+from airunner.testing.conformance.stores.running import RunningConformance
 from airunner.testing.conformance.stores.settings import SettingsConformance
 from airunner.testing.conformance.stores.settling import CompleteConformance, ReleaseConformance
 from airunner.testing.conformance.stores.streaming import LiveConformance, ReplayConformance
@@ -112,4 +113,8 @@ class TestRetention(RetentionConformance):
 
 
 class TestSettings(SettingsConformance):
+    pass
+
+
+class TestRunning(RunningConformance):
     pass

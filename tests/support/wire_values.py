@@ -294,7 +294,7 @@ redrives = values(
 )
 
 enqueued = values(answers.Enqueued, job_id=texts, created_at=instants, state=states)
-dequeued = values(answers.DequeuedJob, job=jobs, task_token=texts)
+dequeued = values(answers.DequeuedJob, job=jobs, task_token=texts, termination_token=texts)
 held = values(answers.HeldJob, cancel_requested=st.booleans(), watched=st.booleans(), visible_until=instants)
 published = values(
     answers.Published, next_sequence=large, cancel_requested=st.booleans(), watched=st.booleans()

@@ -151,7 +151,9 @@ PAIRS: dict[str, Pair[Any]] = {
     "answers.dequeued_job": pair(
         wire.dequeued,
         answers.dequeued_job_to_pb,
-        lambda message: DequeuedJob(jobs.job_from_pb(message.job), message.task_token),
+        lambda message: DequeuedJob(
+            jobs.job_from_pb(message.job), message.task_token, message.termination_token
+        ),
     ),
     "answers.held": pair(wire.held, answers.held_to_pb, answers.held_from_pb),
     "answers.completed": pair(wire.states, answers.completed_to_pb, answers.state_from_pb),

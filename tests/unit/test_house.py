@@ -111,9 +111,7 @@ def is_true(test: ast.expr) -> bool:
 
 def test_rooms_are_of_a_size_to_know_one_s_way_in() -> None:
     modules = Counter(file.parent.relative_to(PACKAGE).as_posix() for file, _ in sources(PACKAGE))
-    assert {room: count for room, count in modules.items() if count > MAX_MODULES + 1} == {
-        room: count for room, count in modules.items() if room in ONE_FILE_EACH
-    }
+    assert {room for room, count in modules.items() if count > MAX_MODULES + 1} <= ONE_FILE_EACH
 
 
 def test_a_class_name_stands_for_one_class() -> None:

@@ -212,6 +212,18 @@ async def test_bodies_that_cannot_be_decoded_are_put_aside_while_others_are_deli
     assert await bench.letters() == [("nonsense", "undecodable")]
 
 
+async def test_a_decoder_says_under_which_code_a_body_is_put_aside() -> None:
+    bench = Bench()
+
+    def refuse(body: str) -> int:
+        raise PermanentFailure("unknown_task", f"nobody knows {body}")
+
+    bench.source = MessageSource(bench.queue, refuse, clock=bench.clock)
+    assert await bench.deliver("dusting") == []
+    await bench.source.finish()
+    assert await bench.letters() == [("dusting", "unknown_task")]
+
+
 async def test_a_body_that_cannot_be_put_aside_comes_again(bench: Bench) -> None:
     bench.queue.errors.append(Unavailable("away"))
     with capture_logs() as logs:

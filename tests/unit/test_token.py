@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airunner.domain.errors import InvalidArgument, InvalidTaskToken
-from airunner.domain.token import TaskToken, TokenSigner
+from airunner.domain.token import TaskToken, TerminationSigner, TokenSigner
 
 OLD, NEW = b"an old key, retired", b"a new key, in use.."
 ALPHABET = string.ascii_letters + string.digits + "-_.="
@@ -121,3 +121,51 @@ def test_keys_that_anybody_could_guess_are_refused(keys: list[bytes]) -> None:
 def test_the_signature_is_a_plain_hmac(key: bytes) -> None:
     raw = base64.urlsafe_b64decode(TokenSigner([key]).encode(TOKEN).partition(".")[2] + "==")
     assert raw[-16:] == hmac.digest(key, raw[:-16], "sha256")[:16]
+
+
+ENDS = TokenSigner([NEW]).terminations()
+
+
+def test_a_termination_token_is_of_one_attempt_on_one_instance() -> None:
+    text = ENDS.encode(TOKEN.job_id, 3, "i-1")
+    assert ENDS.verifies(text, TOKEN.job_id, 3, "i-1")
+    assert not ENDS.verifies(text, TOKEN.job_id, 4, "i-1")
+    assert not ENDS.verifies(text, TOKEN.job_id, 3, "i-2")
+    assert not ENDS.verifies(text, "018bcfe5-6800-7000-8000-000000000002", 3, "i-1")
+
+
+@given(
+    texts=st.lists(st.text(max_size=4), min_size=2, max_size=2),
+    others=st.lists(st.text(max_size=4), min_size=2, max_size=2),
+    attempt=st.integers(0, 11),
+)
+def test_no_other_triple_has_the_same_termination_token(
+    texts: list[str], others: list[str], attempt: int
+) -> None:
+    text = ENDS.encode(texts[0], 1, texts[1])
+    is_same = [*texts, 1] == [*others, attempt]
+    assert ENDS.verifies(text, others[0], attempt, others[1]) == is_same
+
+
+@pytest.mark.parametrize("text", ["", "t1", "t1.", "t2.{}", "{}", "t1.{}0", "t1.\u00e9"])
+def test_a_text_that_is_no_termination_token_is_refused(text: str) -> None:
+    signature = ENDS.encode(TOKEN.job_id, 3, "i-1").partition(".")[2]
+    assert not ENDS.verifies(text.format(signature), TOKEN.job_id, 3, "i-1")
+
+
+def test_a_termination_token_is_accepted_while_its_key_is_known() -> None:
+    text = TokenSigner([OLD]).terminations().encode(TOKEN.job_id, 3, "i-1")
+    assert TokenSigner([NEW, OLD]).terminations().verifies(text, TOKEN.job_id, 3, "i-1")
+    assert not ENDS.verifies(text, TOKEN.job_id, 3, "i-1")
+
+
+def test_a_termination_token_opens_nothing_else() -> None:
+    signer = TokenSigner([NEW])
+    text = ENDS.encode(TOKEN.job_id, 3, "i-1")
+    with pytest.raises(InvalidTaskToken):
+        signer.decode(text)
+    with pytest.raises(InvalidTaskToken):
+        signer.decode(text.replace("t1.", "v1."))
+    task_token = signer.encode(TOKEN)
+    assert not ENDS.verifies(task_token.replace("v1.", "t1."), TOKEN.job_id, 3, "i-1")
+    assert not TerminationSigner(signer.labelled("airunner bell v1")).verifies(text, TOKEN.job_id, 3, "i-1")

@@ -151,6 +151,18 @@ class Aws:
         """Call CloudWatch, where the options name this client."""
         return await self._call("cloudwatch", operation, arguments)
 
+    async def ec2(
+        self, operation: str, *, expected: Collection[str] = (), **arguments: Any
+    ) -> dict[str, Any]:
+        """Call EC2, where the options name this client."""
+        return await self._call("ec2", operation, arguments, expected=expected)
+
+    async def ssm(
+        self, operation: str, *, expected: Collection[str] = (), **arguments: Any
+    ) -> dict[str, Any]:
+        """Call the parameter store of Systems Manager, where the options name this client."""
+        return await self._call("ssm", operation, arguments, expected=expected)
+
     async def presign(self, key: str, seconds: int) -> str:
         """Return an address that anybody can read the bucket's object at, for so long."""
         arguments = {"Bucket": self._options.bucket, "Key": key}

@@ -25,6 +25,8 @@ SERVICES: Final = {
     "streams": "dynamodbstreams",
     "cloudwatch": "cloudwatch",
     "sts": "sts",
+    "ec2": "ec2",
+    "ssm": "ssm",
 }
 """The service of each client."""
 
@@ -32,6 +34,8 @@ OF_A_STORE: Final = ("dynamodb", "sqs", "polls", "s3")
 """The clients that every store needs."""
 OF_A_QUEUE: Final = ("sqs", "polls")
 """The clients that a message queue needs."""
+OF_A_FLEET: Final = ("dynamodb", "sqs", "polls", "ec2", "ssm")
+"""The clients that the processors of a fleet need beside those of a store."""
 
 _LONGEST_POLL_SECONDS: Final = 20
 # The first probe after so many seconds of silence, the next after so many more, and how many.

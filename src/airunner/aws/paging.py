@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 # The field of an answer that says where the next page begins, and the argument that takes it.
 _POSITIONS: Final = {
+    "DescribeInstances": ("NextToken", "NextToken"),
     "DescribeStream": ("LastEvaluatedShardId", "ExclusiveStartShardId"),
+    "GetParametersByPath": ("NextToken", "NextToken"),
     "ListBuckets": ("ContinuationToken", "ContinuationToken"),
     "ListQueues": ("NextToken", "NextToken"),
     "ListTables": ("LastEvaluatedTableName", "ExclusiveStartTableName"),

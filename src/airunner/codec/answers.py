@@ -70,19 +70,28 @@ def dequeued_to_pb(jobs: Sequence[DequeuedJob]) -> pb.DequeueJobsResponse:
     for dequeued in jobs:
         entry = message.jobs.add()
         entry.task_token = dequeued.task_token
+        if dequeued.termination_token:
+            entry.termination_token = dequeued.termination_token
         writer.write(entry.job, dequeued.job)
     return message
 
 
 def dequeued_job_to_pb(dequeued: DequeuedJob) -> pb.DequeueJobResponse:
     """Return the message of one job in a worker's hands, for a stream of them."""
-    return pb.DequeueJobResponse(job=job_to_pb(dequeued.job), task_token=dequeued.task_token)
+    return pb.DequeueJobResponse(
+        job=job_to_pb(dequeued.job),
+        task_token=dequeued.task_token,
+        termination_token=dequeued.termination_token,
+    )
 
 
 def dequeued_from_pb(message: pb.DequeueJobsResponse) -> list[DequeuedJob]:
     """Return jobs in a worker's hands. The message is used up."""
     reader = JobReader()
-    return [DequeuedJob(reader.read(entry.job), entry.task_token) for entry in message.jobs]
+    return [
+        DequeuedJob(reader.read(entry.job), entry.task_token, entry.termination_token)
+        for entry in message.jobs
+    ]
 
 
 def held_to_pb(held: HeldJob) -> pb.UpdateJobResponse:

@@ -33,6 +33,8 @@ class DequeuedJob:
 
     job: Job
     task_token: str
+    termination_token: str = ""
+    """Where the dequeue named an instance, its proof towards the fleet; see TerminationSigner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

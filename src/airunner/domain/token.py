@@ -1,6 +1,6 @@
-"""Task tokens: what a worker shows to prove that an attempt is its own.
+"""Tokens: what a worker shows to prove that an attempt is its own, and a runner that it was.
 
-A token is opaque to clients and self-contained, so any replica can serve it. It is signed with the
+A task token is opaque to clients and self-contained, so any replica can serve it. It is signed with the
 first of a list of keys and accepted with any of them: a rotation breaks no running attempt.
 """
 
@@ -28,6 +28,8 @@ _MAX_TEXT = 4096
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _REMEMBERED = 4096
 MIN_KEY_BYTES = 16
+_TERMINATION_VERSION = "t1"
+_TERMINATION_LABEL = "airunner termination v1"
 
 
 @record
@@ -66,6 +68,10 @@ class TokenSigner:
             known = self._verify(text)
             self._remember(text, known)
         return known
+
+    def terminations(self) -> TerminationSigner:
+        """Return the signer of termination tokens."""
+        return TerminationSigner(self.labelled(_TERMINATION_LABEL))
 
     def labelled(self, label: str) -> LabelledSigner:
         """Return a signer of something else than task tokens, by keys that are derived from the same ones."""
@@ -110,6 +116,29 @@ class LabelledSigner:
         return any(hmac.compare_digest(given, expected) for expected in known)
 
 
+class TerminationSigner:
+    """Signs which attempt of which job was given to which instance.
+
+    A token holds the signature alone: whoever reports an end says the rest beside it. So it is verified
+    without the job, also long after the attempt was superseded, as long as its key is known. It is good for
+    nothing else: messages that carry it lie readable in queues and logs.
+    """
+
+    def __init__(self, signer: LabelledSigner) -> None:
+        self._signer = signer
+
+    def encode(self, job_id: str, attempt: int, instance_id: str) -> str:
+        """Return the token of an attempt on an instance."""
+        signed = self._signer.sign(_attempt_on_instance(job_id, attempt, instance_id))
+        return f"{_TERMINATION_VERSION}.{signed}"
+
+    def verifies(self, text: str, job_id: str, attempt: int, instance_id: str) -> bool:
+        """Return whether a text is the token of this attempt on this instance."""
+        version, _, signature = text.partition(".")
+        payload = _attempt_on_instance(job_id, attempt, instance_id)
+        return version == _TERMINATION_VERSION and self._signer.verifies(payload, signature)
+
+
 class _Signature:
     """HMAC-SHA256 with one key, cut short. What depends on the key alone is hashed once: half of the work."""
 
@@ -124,6 +153,12 @@ class _Signature:
         inner.update(payload)
         outer.update(inner.digest())
         return outer.digest()[:_SIGNATURE_BYTES]
+
+
+def _attempt_on_instance(job_id: str, attempt: int, instance_id: str) -> bytes:
+    # Lengths first, so that no two triples have the same bytes.
+    parts = (job_id.encode(), str(attempt).encode(), instance_id.encode())
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
 def _to_text(raw: bytes) -> str:

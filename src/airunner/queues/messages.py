@@ -147,9 +147,9 @@ class Received(Generic[T]):
 class MessageSource(Generic[T]):
     """Implements Source over a MessageQueue.
 
-    `decode` makes a value of a body. A body for which it raises is put aside at once, as `undecodable`, or as
-    `unhandled` for an UnhandledMessage; no delivery is made of it, and none waits for that. What cannot be
-    put aside comes again when its visibility timeout is over.
+    `decode` makes a value of a body. A body for which it raises is put aside at once: as a PermanentFailure
+    says, as `unhandled` for an UnhandledMessage, else as `undecodable`; no delivery is made of it, and none
+    waits for that. What cannot be put aside comes again when its visibility timeout is over.
 
     Settlements are repeated while the queue is away. One that the queue refuses is logged and given up: the
     message comes again.
@@ -238,9 +238,7 @@ class MessageSource(Generic[T]):
         try:
             value = self._decode(message.body)
         except Exception as error:  # noqa: BLE001 - whatever a decoder raises, nobody can process the body
-            code = "unhandled" if isinstance(error, UnhandledMessage) else "undecodable"
-            failure = PermanentFailure(code, str(error) or type(error).__name__)
-            self._background_tasks.begin(message.message_id, self._put_aside(message, failure))
+            self._background_tasks.begin(message.message_id, self._put_aside(message, _refusal(error)))
             return None
         return Delivery(
             body=Received(value=value, message=message),
@@ -282,6 +280,14 @@ class MessageSource(Generic[T]):
 
     def _log_undecoded(self, message_id: str, error: BaseException) -> None:
         _log.error("dlq.forward_failed", queue=self._queue.name, key=message_id, error=error_text(error))
+
+
+def _refusal(error: Exception) -> PermanentFailure:
+    """Return why a body is put aside that a decoder raised for."""
+    if isinstance(error, PermanentFailure):
+        return error
+    code = "unhandled" if isinstance(error, UnhandledMessage) else "undecodable"
+    return PermanentFailure(code, str(error) or type(error).__name__)
 
 
 def _may_pass(error: Exception) -> bool:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from airunner.domain.clock import Clock
     from airunner.domain.token import TokenSigner
+    from airunner.services.jobs import InstanceGate
     from airunner.services.periodic import Periodic
     from airunner.services.replicas.ringer import BellPost
     from airunner.stores.base import JobStore
@@ -66,6 +67,7 @@ class Services:
         signer: TokenSigner,
         rules: ServiceRules | None = None,
         replica: Replica | None = None,
+        instance_gate: InstanceGate | None = None,
     ) -> None:
         """With `replica`, others that share the store, if it can be shared, and this one ring each other."""
         rules = rules or ServiceRules()
@@ -99,6 +101,7 @@ class Services:
             queue_names=self.queue_names,
             execution=execution,
             rules=rules.jobs,
+            instance_gate=instance_gate,
         )
         self.events = EventService(
             store=store,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from airunner import telemetry
 from airunner.codec.events import encode_events
@@ -14,7 +14,13 @@ from airunner.codec.jobs import encode_params
 from airunner.domain import limits
 from airunner.domain.abridging import abridged
 from airunner.domain.answers import DequeuedJob, HeldJob, QueuePage, WorkerPage
-from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArgument, Unavailable
+from airunner.domain.errors import (
+    AirunnerError,
+    AttemptSuperseded,
+    FailedPrecondition,
+    InvalidArgument,
+    Unavailable,
+)
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import JobState, mint_job_id
 from airunner.domain.lifecycle import held
@@ -33,7 +39,7 @@ if TYPE_CHECKING:
     from airunner.domain.answers import Enqueued, JobPage, QueueStats, WorkerSeen
     from airunner.domain.clock import Clock
     from airunner.domain.event import EncodedEvent
-    from airunner.domain.job import Job
+    from airunner.domain.job import Job, JobResult
     from airunner.domain.lifecycle import Lifecycle
     from airunner.domain.requests import (
         CompleteRequest,
@@ -66,6 +72,13 @@ class JobRules:
     max_queued: int = 0
 
 
+class InstanceGate(Protocol):
+    """Knows which instances get no more work."""
+
+    async def check(self, instance_id: str) -> None:
+        """Raise FailedPrecondition if an instance gets none. Asked before each dequeue that names one."""
+
+
 class JobService:
     """Implements JobsApi."""
 
@@ -83,10 +96,12 @@ class JobService:
         queue_names: QueueNames,
         execution: LiveExecution,
         rules: JobRules,
+        instance_gate: InstanceGate | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._signer = signer
+        self._terminations = signer.terminations()
         self._notifier = notifier
         self._watchers = watchers
         self._dispatcher = dispatcher
@@ -95,6 +110,7 @@ class JobService:
         self._queue_names = queue_names
         self._execution = execution
         self._rules = rules
+        self._instance_gate = instance_gate
         self._stopping = False
 
     def stop(self) -> None:
@@ -113,13 +129,15 @@ class JobService:
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
         """Claim jobs; wait for the first ones if there are none."""
         demand, wait_seconds = self._demand(request)
+        if self._instance_gate and demand.instance_id:
+            await self._instance_gate.check(demand.instance_id)
         self._workers.requested(demand, request.abilities, self._clock.now())
         with self._admission.wait() if demand.waits else nullcontext():
             jobs = await self._dispatcher.dequeue(demand, wait_seconds)
         lost = self._workers.took(demand.worker_id, jobs)
         if jobs:
             metrics.dequeued(jobs, lost)
-        return [DequeuedJob(job, self._token(job)) for job in jobs]
+        return [DequeuedJob(job, self._token(job), self._termination_token(job)) for job in jobs]
 
     def hand_back(self, jobs: Sequence[DequeuedJob]) -> None:
         """Give back claimed jobs that reached nobody."""
@@ -208,6 +226,32 @@ class JobService:
         metrics.released(life, events, now)
         self._over(token.job_id, life)
         return life.state
+
+    async def end_attempt(
+        self, job_id: str, attempt: int, instance_id: str, result: JobResult, *, give_back: bool = False
+    ) -> bool:
+        """End an attempt for its holder, who is gone, or give it back; return whether that was done here.
+
+        It is if the job runs under this attempt, on this instance; 0 is whichever attempt runs there. May be
+        repeated: any other leaves the job as it is. JobNotFound if there is none.
+        """
+        result.validate()
+        job_id = limits.check_uuid(job_id, "job_id")
+        life = await self._store.get_life(job_id)
+        if life.state is not JobState.RUNNING or life.instance_id != instance_id:
+            return False
+        # Each attempt is of one instance for ever, so that the attempt in the write is the fence of both.
+        key, now = AttemptKey(job_id, attempt or life.attempt), self._clock.now()
+        try:
+            if give_back:
+                life = await self._store.release_job(Release(key=key), now)
+                metrics.released(life, (), now)
+                self._over(job_id, life)
+            else:
+                single(await self._store_ends([Completion(key, result)]))
+        except (AttemptSuperseded, FailedPrecondition):
+            return False
+        return True
 
     async def get_job(self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False) -> Job:
         """Return a job; with wait_seconds, at its end or as it is by then."""
@@ -425,6 +469,12 @@ class JobService:
 
     def _token(self, job: Job) -> str:
         return self._signer.encode(TaskToken(job.job_id, job.queue, job.life.attempt, job.receipt))
+
+    def _termination_token(self, job: Job) -> str:
+        life = job.life
+        if not life.instance_id:
+            return ""
+        return self._terminations.encode(job.job_id, life.attempt, life.instance_id)
 
     def _held_token(self, text: str, queue: str = "") -> TaskToken:
         token = self._signer.decode(text)

@@ -22,18 +22,7 @@ if TYPE_CHECKING:
     from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job
     from airunner.domain.requests import JobQuery
-    from airunner.stores import abilities
-    from airunner.stores.records import (
-        AttemptKey,
-        Completion,
-        Demand,
-        EventPage,
-        EventQuery,
-        NewJob,
-        Release,
-        Retention,
-        Upkeep,
-    )
+    from airunner.stores import abilities, records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +78,7 @@ class JobStore(KeyStore, SettingStore, Protocol):
         """Raise if the store cannot answer."""
 
     async def enqueue_jobs(
-        self, jobs: Sequence[NewJob], *, max_queued: int = 0
+        self, jobs: Sequence[records.NewJob], *, max_queued: int = 0
     ) -> Sequence[Enqueued | AirunnerError]:
         """Add jobs in their order, each with its own outcome.
 
@@ -98,7 +87,7 @@ class JobStore(KeyStore, SettingStore, Protocol):
         jobs refuses more with `ResourceExhausted`.
         """
 
-    async def dequeue_jobs(self, demand: Demand) -> Sequence[Job]:
+    async def dequeue_jobs(self, demand: records.Demand) -> Sequence[Job]:
         """Claim the oldest claimable jobs of the first queue that has any, in enqueue order.
 
         Claimable: not cancelled, tries left, queue not paused, within the demand's abilities, and scheduled
@@ -107,24 +96,26 @@ class JobStore(KeyStore, SettingStore, Protocol):
         what it can do. Never cancel this call: `withdraw` the demand, and take what it answers.
         """
 
-    async def withdraw(self, demand: Demand) -> None:
+    async def withdraw(self, demand: records.Demand) -> None:
         """Make a waiting dequeue answer with nothing, unless it was served already.
 
         It never fails, whatever the store can write: a demand that stayed would take jobs for nobody.
         """
 
-    async def extend_job(self, key: AttemptKey, visibility_seconds: int, now: int) -> Lifecycle:
+    async def extend_job(self, key: records.AttemptKey, visibility_seconds: int, now: int) -> Lifecycle:
         """Give the holder more time; zero keeps the visibility it has."""
 
-    async def append_events(self, key: AttemptKey, events: Sequence[EncodedEvent], now: int) -> Lifecycle:
+    async def append_events(
+        self, key: records.AttemptKey, events: Sequence[EncodedEvent], now: int
+    ) -> Lifecycle:
         """Store the events that continue the attempt, all or none; see `lifecycle.append`."""
 
     async def complete_jobs(
-        self, completions: Sequence[Completion], now: int
+        self, completions: Sequence[records.Completion], now: int
     ) -> Sequence[Lifecycle | AirunnerError]:
         """End jobs, each with its own outcome; its last events become visible together with its end."""
 
-    async def release_job(self, release: Release, now: int) -> Lifecycle:
+    async def release_job(self, release: records.Release, now: int) -> Lifecycle:
         """Give a job back; its last events are stored in the same step."""
 
     async def cancel_job(self, job_id: str, now: int, *, by: str = "", queues: Collection[str] = ()) -> Job:
@@ -145,6 +136,9 @@ class JobStore(KeyStore, SettingStore, Protocol):
         See `stores.pages` for what is counted and numbered.
         """
 
+    async def running_jobs(self, cursor: str = "") -> records.RunningPage:
+        """Return a page of the jobs that run; a walk over all pages is complete, or raises."""
+
     async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:
         """Return queues that were used, by name: the first so many whose names come after another."""
 
@@ -154,12 +148,15 @@ class JobStore(KeyStore, SettingStore, Protocol):
     async def set_paused(self, queue: str, *, paused: bool, by: str = "", now: int = 0) -> None:
         """Stop or allow claims from a queue; who paused it first is shown until somebody resumes it."""
 
-    async def read_events(self, query: EventQuery) -> EventPage:
+    async def read_events(self, query: records.EventQuery) -> records.EventPage:
         """Return stored events after a position, the one that contains the next sequence first.
 
         The floor look-up works on stored first sequences, so no later change of a batch size hides events.
         The page is bounded in number and in bytes, and has at least one event if there is any.
         """
 
-    async def maintain(self, retention: Retention, now: int) -> Upkeep:
+    async def purge_jobs(self, before: int, *, limit: int, dry_run: bool = False) -> records.PurgedJobs:
+        """Purge up to so many jobs that ended until an instant, as `maintain` does, or count them."""
+
+    async def maintain(self, retention: records.Retention, now: int) -> records.Upkeep:
         """End what nobody may claim any more, and purge what is too old. Bounded; call it again and again."""

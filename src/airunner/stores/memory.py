@@ -18,7 +18,14 @@ from airunner.domain.job import Job, JobState
 from airunner.domain.requests import JobQuery
 from airunner.domain.splitting import take_by_size
 from airunner.stores.base import Capabilities
-from airunner.stores.pages import PageBounds, cut_page, keys_wanted, make_cursor, parse_cursor
+from airunner.stores.pages import (
+    RUNNING_AT_ONCE,
+    PageBounds,
+    cut_page,
+    keys_wanted,
+    make_cursor,
+    parse_cursor,
+)
 from airunner.stores.records import (
     ApiKey,
     AttemptKey,
@@ -27,8 +34,11 @@ from airunner.stores.records import (
     EventPage,
     EventQuery,
     NewJob,
+    PurgedJobs,
     Release,
     Retention,
+    RunningJob,
+    RunningPage,
     Upkeep,
     claim_size,
     fill_page,
@@ -188,6 +198,21 @@ class MemoryStore:
             next_cursor=make_cursor(self._numbers[page.keys[-1]]) if page.is_followed else "",
         )
 
+    async def running_jobs(self, cursor: str = "") -> RunningPage:
+        """Return a page of the jobs that run, oldest first."""
+        after = parse_cursor(cursor) if cursor else 0
+        running = (
+            job
+            for job_id, job in self._jobs.items()
+            if job.state is JobState.RUNNING and self._numbers[job_id] > after
+        )
+        found = list(itertools.islice(running, RUNNING_AT_ONCE + 1))
+        jobs = found[:RUNNING_AT_ONCE]
+        return RunningPage(
+            jobs=[RunningJob(job.job_id, job.attempt, job.life.instance_id) for job in jobs],
+            next_cursor=make_cursor(self._numbers[jobs[-1].job_id]) if len(found) > len(jobs) else "",
+        )
+
     async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:
         """Return queues that were used, by name."""
         later = sorted(queue for queue in await self.queue_names() if queue > after)
@@ -218,6 +243,13 @@ class MemoryStore:
             if event.last_timestamp >= query.from_timestamp and query.only_attempt in (0, event.attempt)
         )
         return fill_page(wanted, query, state=job.state, attempt=job.attempt)
+
+    async def purge_jobs(self, before: int, *, limit: int, dry_run: bool = False) -> PurgedJobs:
+        """Purge jobs that ended until an instant, or count them."""
+        found = list(itertools.islice(self._old_jobs(before), limit + 1))
+        for job in () if dry_run else found[:limit]:
+            self._purge(job)
+        return PurgedJobs(jobs=min(len(found), limit), has_more=len(found) > limit)
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """End what nobody may claim any more, and purge what is too old."""
@@ -414,12 +446,18 @@ class MemoryStore:
             self._events.setdefault(job_id, []).extend((now, event) for event in events)
 
     def _purge_jobs(self, before: int) -> int:
-        old = [job for job in self._jobs.values() if job.state.terminal and job.life.finished_at <= before]
+        old = list(self._old_jobs(before))
         for job in old:
-            del self._jobs[job.job_id], self._numbers[job.job_id], self._params_bytes[job.job_id]
-            del self._fingerprints[job.principal, job.request_id]
-            self._events.pop(job.job_id, None)
+            self._purge(job)
         return len(old)
+
+    def _old_jobs(self, before: int) -> Iterator[Job]:
+        return (job for job in self._jobs.values() if job.state.terminal and job.life.finished_at <= before)
+
+    def _purge(self, job: Job) -> None:
+        del self._jobs[job.job_id], self._numbers[job.job_id], self._params_bytes[job.job_id]
+        del self._fingerprints[job.principal, job.request_id]
+        self._events.pop(job.job_id, None)
 
     def _purge_events(self, before: int) -> int:
         purged = 0

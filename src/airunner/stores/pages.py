@@ -7,7 +7,7 @@ So no page costs more than a look at so many keys, however many jobs there are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from airunner.domain.errors import InvalidArgument
 
@@ -68,6 +68,10 @@ def cut_page(
     )
 
 
+RUNNING_AT_ONCE: Final = 500
+"""How many jobs a page of those that run has at most."""
+
+
 def make_cursor(number: int) -> str:
     """Return the cursor that continues after the job of this number."""
     return f"j{number:x}"
@@ -81,6 +85,17 @@ def parse_cursor(cursor: str) -> int:
     except ValueError:
         pass
     raise InvalidArgument("cursor is not one of ours")
+
+
+def make_queue_cursor(number: int, queue: str) -> str:
+    """Return the cursor that continues after the job of this number in a queue."""
+    return f"{make_cursor(number)} {queue}"
+
+
+def parse_queue_cursor(cursor: str) -> tuple[int, str]:
+    """Return the number and the queue of a cursor."""
+    number, _, queue = cursor.partition(" ")
+    return parse_cursor(number), queue
 
 
 def _last_page(known: int, query: JobQuery, bounds: PageBounds, *, given_up: bool) -> int:

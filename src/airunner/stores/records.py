@@ -194,6 +194,35 @@ class Upkeep:
     """Whether the pass ended at a bound of its own, so that another one should follow at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """Who has a job that runs, as its claim said it."""
+
+    job_id: str
+    attempt: int
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningPage:
+    """Some of the jobs that run, in any order; the cursor leads to more, and is empty after the last page.
+
+    A walk begins without a cursor. Whatever runs from before its begin until after its end is there, lapsed
+    or not, at least once; what begins or ends meanwhile may be. InvalidArgument for a cursor of another form.
+    """
+
+    jobs: Sequence[RunningJob]
+    next_cursor: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgedJobs:
+    """What one call of a purge did, or would have done."""
+
+    jobs: int
+    has_more: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
     """A key that opens the API. Only the hash of its secret is kept; its principal is its name."""

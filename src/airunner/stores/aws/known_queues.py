@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from airunner import telemetry
 from airunner.aws.calls import ConditionFailed
 from airunner.aws.paging import Pages
-from airunner.domain.errors import AirunnerError, InvalidArgument
+from airunner.domain.errors import AirunnerError, InvalidArgument, Unavailable
 from airunner.stores.aws.items import text, update_expression
 from airunner.stores.aws.layout import CHECKS_INDEX, LISTING_INDEX, queue_key
 from airunner.telemetry.logs import get_logger
@@ -67,6 +67,13 @@ class KnownQueues:
             _log.warning("aws.queues_unknown", error=error.text)
         else:
             self._looked_at = now
+
+    async def all_names(self) -> Sequence[str]:
+        """Return all queues, or raise Unavailable while it could not be found out which there are."""
+        await self.look_if_due()
+        if self._looked_at is None:
+            raise Unavailable("it is not known yet which queues have jobs")
+        return self.names
 
     async def check(self, queue: str) -> None:
         """Raise InvalidArgument unless a queue is configured, or may have jobs from when it was."""

@@ -35,6 +35,7 @@ from airunner.stores.aws.polling.receive import Receiver
 from airunner.stores.aws.replicas.change_stream import EventStream
 from airunner.stores.aws.replicas.shared_marks import SharedMarks
 from airunner.stores.aws.rows import CHECK_AFTER_MS, Rows
+from airunner.stores.aws.running import RunningWalk
 from airunner.stores.aws.settings import SettingItems
 from airunner.stores.aws.unreadable import NamesInLog, UnreadableRows
 from airunner.stores.aws.upkeep.expiry import Expiry
@@ -71,8 +72,10 @@ if TYPE_CHECKING:
         EventQuery,
         JobMark,
         NewJob,
+        PurgedJobs,
         Release,
         Retention,
+        RunningPage,
         Upkeep,
     )
     from airunner.stores.settings import StoredSetting
@@ -143,6 +146,9 @@ class AwsStore:
         self._log = EventLog(aws, layout, ttl_ms=events_kept_ms, unreadable=unreadable)
         self._messages = Messages(aws, layout, self._background_tasks, real_clock=real_clock)
         self._known_queues = KnownQueues(aws, layout, rows, clock)
+        self._running = RunningWalk(
+            aws, layout, rows=rows, known_queues=self._known_queues, unreadable=unreadable
+        )
         self._listing = Listing(
             aws,
             layout,
@@ -192,7 +198,8 @@ class AwsStore:
         )
         self._dead_letter_upkeep = DeadLetterUpkeep(self.dead_letters, layout.queues.keys(), real_clock)
         self._recall = Recall(aws, layout, rows=rows, known_queues=self._known_queues)
-        self._reconciler = Reconciler(
+        reconciler = partial(
+            Reconciler,
             aws,
             layout,
             rows=rows,
@@ -203,6 +210,9 @@ class AwsStore:
             known_queues=self._known_queues,
             real_clock=real_clock,
         )
+        self._reconciler = reconciler()
+        # Its passes may run beside those of the other.
+        self._purger = reconciler()
 
     @property
     def payload_links(self) -> PayloadLinking:
@@ -330,6 +340,11 @@ class AwsStore:
                 await self._known_queues.check(query.queue)
             return await self._listing.jobs(query, queues)
 
+    async def running_jobs(self, cursor: str = "") -> RunningPage:
+        """Return a page of the jobs that run, of every queue that ever had jobs here."""
+        async with _in_time():
+            return await self._running.page(cursor)
+
     async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:
         """Return queues that were used, by name."""
         async with _in_time():
@@ -362,6 +377,11 @@ class AwsStore:
         """Return stored events after a position; the row is read before them, and says which exist."""
         async with _in_time():
             return await self._log.read(await self._rows.read_bare(query.job_id), query, self._clock.now())
+
+    async def purge_jobs(self, before: int, *, limit: int, dry_run: bool = False) -> PurgedJobs:
+        """Purge jobs that ended until an instant, or count them."""
+        await self._ownership.ensure()
+        return await self._purger.purge(before, self._clock.now(), limit=limit, dry_run=dry_run)
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """Reconcile and purge, a bounded pass."""

@@ -11,7 +11,7 @@ from airunner.domain.answers import Enqueued
 from airunner.domain.errors import AirunnerError, AlreadyExists, InternalError, JobNotFound, ResourceExhausted
 from airunner.domain.job import Job, JobState, stored_state
 from airunner.domain.splitting import take_by_size
-from airunner.stores.records import Upkeep
+from airunner.stores.records import PurgedJobs, Upkeep
 from airunner.stores.sqlite import rows
 from airunner.stores.sqlite.bulk import begin, insert_events
 from airunner.stores.sqlite.depth import count_scheduled
@@ -158,6 +158,14 @@ def maintain(tx: Transaction, retention: Retention, now: int) -> Upkeep:
     )
 
 
+def purge_jobs(tx: Transaction, before: int, *, limit: int, dry_run: bool) -> PurgedJobs:
+    """Purge jobs that ended until an instant, or count them. `maintain` deletes their events."""
+    statement = "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE finished_at <= ? LIMIT ?)"
+    (found,) = tx.connection.execute(statement, (before, limit + 1)).fetchone()
+    jobs = min(found, limit) if dry_run else _purge_jobs(tx, before, limit)
+    return PurgedJobs(jobs=jobs, has_more=found > jobs)
+
+
 def drop_secrets(tx: Transaction) -> None:
     """Remove the secret values of jobs that have just ended; what cannot be read is left as it is."""
     for row_id in tx.ended_rows:
@@ -296,12 +304,12 @@ def _end_expired(tx: Transaction, now: int) -> list[str]:
     return [rows.uuid_text(row[1]) for row in expired]
 
 
-def _purge_jobs(tx: Transaction, before: int) -> int:
+def _purge_jobs(tx: Transaction, before: int, limit: int = _PURGED_ROWS_AT_ONCE) -> int:
     """Delete the rows of old jobs; their events, which nobody can reach any more, follow in later steps."""
     found = tx.connection.execute(
         "SELECT jobs.id, length(coalesce(jobs.params, large.params)) FROM jobs "
         "LEFT JOIN large_params large ON large.id = jobs.id WHERE finished_at <= ? LIMIT ?",
-        (before, _PURGED_ROWS_AT_ONCE),
+        (before, min(limit, _PURGED_ROWS_AT_ONCE)),
     )
     old = [(row_id,) for row_id in _within_bytes(found)]
     tx.connection.executemany("INSERT INTO purged_jobs (id) VALUES (?)", old)

@@ -12,8 +12,17 @@ from airunner.domain.answers import JobPage, QueueStats
 from airunner.domain.errors import JobNotFound
 from airunner.domain.job import JOB_STATES, Job, JobState
 from airunner.domain.requests import JobQuery
-from airunner.stores.pages import PageBounds, cut_page, keys_wanted, make_cursor, parse_cursor
-from airunner.stores.records import ApiKey, EventPage, EventQuery, fill_page
+from airunner.stores.pages import (
+    RUNNING_AT_ONCE,
+    PageBounds,
+    cut_page,
+    keys_wanted,
+    make_cursor,
+    make_queue_cursor,
+    parse_cursor,
+    parse_queue_cursor,
+)
+from airunner.stores.records import ApiKey, EventPage, EventQuery, RunningJob, RunningPage, fill_page
 from airunner.stores.sqlite import rows
 
 if TYPE_CHECKING:
@@ -50,6 +59,10 @@ _USED_QUEUES = """
     SELECT name FROM used WHERE name IS NOT NULL
 """
 _JOBS_OF = "SELECT id FROM jobs WHERE queue = ? AND state = ? AND id > ? AND id < ? ORDER BY id DESC LIMIT ?"
+_RUNNING = """
+    SELECT id, job_id, attempt, instance_id FROM jobs
+    WHERE queue = ? AND state = ? AND id > ? ORDER BY id LIMIT ?
+"""
 
 
 def get_job(connection: sqlite3.Connection, job_id: str) -> Job:
@@ -89,6 +102,22 @@ def list_jobs(
         last_page=page.last_page,
         next_cursor=make_cursor(page.keys[-1]) if page.is_followed else "",
     )
+
+
+def running_jobs(connection: sqlite3.Connection, cursor: str) -> RunningPage:
+    """Return a page of the jobs that run: queue by queue, since there is one index for jobs of a state."""
+    after, begin = parse_queue_cursor(cursor) if cursor else (0, "")
+    found: list[tuple[str, int, RunningJob]] = []
+    with _snapshot(connection):
+        for queue in sorted(name for name in queue_names(connection) if name >= begin):
+            values = (queue, int(JobState.RUNNING), after if queue == begin else 0, RUNNING_AT_ONCE + 1)
+            for row_id, job_id, attempt, instance_id in connection.execute(_RUNNING, values):
+                found.append((queue, row_id, RunningJob(rows.uuid_text(job_id), attempt, instance_id)))
+            if len(found) > RUNNING_AT_ONCE:
+                queue_of_last, last, _ = found[RUNNING_AT_ONCE - 1]
+                jobs = [job for _, _, job in found[:RUNNING_AT_ONCE]]
+                return RunningPage(jobs=jobs, next_cursor=make_queue_cursor(last, queue_of_last))
+    return RunningPage(jobs=[job for _, _, job in found])
 
 
 def queue_names(connection: sqlite3.Connection) -> set[str]:

@@ -43,8 +43,10 @@ if TYPE_CHECKING:
         EventPage,
         EventQuery,
         NewJob,
+        PurgedJobs,
         Release,
         Retention,
+        RunningPage,
         Upkeep,
     )
     from airunner.stores.settings import StoredSetting
@@ -221,6 +223,10 @@ class SqliteStore:
             lambda connection: queries.list_jobs(connection, query, self._list_bounds, queues)
         )
 
+    async def running_jobs(self, cursor: str = "") -> RunningPage:
+        """Return a page of the jobs that run."""
+        return await self._read(lambda connection: queries.running_jobs(connection, cursor))
+
     async def list_queues(self, *, after: str = "", limit: int) -> Sequence[QueueStats]:
         """Return queues that were used, by name."""
         return await self._read(lambda connection: queries.list_queues(connection, after, limit))
@@ -240,6 +246,10 @@ class SqliteStore:
     async def read_events(self, query: EventQuery) -> EventPage:
         """Return stored events after a position."""
         return await self._read(lambda connection: queries.read_events(connection, query))
+
+    async def purge_jobs(self, before: int, *, limit: int, dry_run: bool = False) -> PurgedJobs:
+        """Purge jobs that ended until an instant, or count them."""
+        return await self._write(lambda tx: operations.purge_jobs(tx, before, limit=limit, dry_run=dry_run))
 
     async def maintain(self, retention: Retention, now: int) -> Upkeep:
         """End what nobody may claim any more, and purge what is too old; a bounded part of it."""

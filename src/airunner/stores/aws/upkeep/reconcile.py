@@ -27,7 +27,7 @@ from airunner.stores.aws.items import number, number_at, text
 from airunner.stores.aws.layout import CHECKS_INDEX
 from airunner.stores.aws.rows import CHECK_AFTER_MS
 from airunner.stores.aws.unreadable import UnreadableRow
-from airunner.stores.records import Upkeep
+from airunner.stores.records import PurgedJobs, Upkeep
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -113,10 +113,7 @@ class Reconciler:
         It stops after 20 s, and after so many jobs of a shard; then there is more, if it got anything done.
         If AWS fails in the midst of it, what was done so far is returned: somebody waits for these ends.
         """
-        # Servers whose passes coincide mostly look at different shards, and find done what others did.
-        self._first_shard = secrets.randbelow(self._layout.listing_shards)
-        self._give_up_at = self._real_clock.monotonic() + PASS_MS
-        self._is_cut = self._is_fruitful = False
+        self._begin()
         ended: list[str] = []
         purged = 0
         try:
@@ -134,14 +131,31 @@ class Reconciler:
         has_more = self._is_cut and (self._is_fruitful or bool(ended or purged))
         return Upkeep(ended_jobs=ended, purged_jobs=purged, has_more=has_more)
 
-    async def _due(self, key: str, until: int) -> AsyncIterator[list[Row]]:
+    async def purge(self, before: int, now: int, *, limit: int, dry_run: bool) -> PurgedJobs:
+        """Purge up to so many jobs that ended until an instant, or count them. Not beside another pass."""
+        self._begin()
+        purged = 0
+        async for rows in self._due("purge", before, at_once=min(limit, _AT_ONCE)):
+            ended = [row for row in rows if row.life.state.terminal][: limit - purged]
+            purged += len(ended) if dry_run else await self._purge_all(ended, now)
+            if purged >= limit:
+                return PurgedJobs(jobs=purged, has_more=True)
+        return PurgedJobs(jobs=purged, has_more=self._is_cut and purged > 0)
+
+    def _begin(self) -> None:
+        # Servers whose passes coincide mostly look at different shards, and find done what others did.
+        self._first_shard = secrets.randbelow(self._layout.listing_shards)
+        self._give_up_at = self._real_clock.monotonic() + PASS_MS
+        self._is_cut = self._is_fruitful = False
+
+    async def _due(self, key: str, until: int, at_once: int = _AT_ONCE) -> AsyncIterator[list[Row]]:
         """Yield the rows of an index key that are to be looked at, some at a time, over all of its shards."""
         shards = range(self._layout.listing_shards)
         for shard in (*shards[self._first_shard :], *shards[: self._first_shard]):
             if self._is_late():
                 return
             name, is_stuck = f"{key}#{shard}", False
-            pages = self._pages(name, until)
+            pages = self._pages(name, until, at_once)
             async for page in pages:
                 # An entry that moves in the index may be there twice for a moment.
                 names = list(dict.fromkeys(item["job_id"]["S"] for item in page["Items"]))
@@ -164,7 +178,7 @@ class Reconciler:
         self._is_cut |= is_late
         return is_late
 
-    def _pages(self, name: str, until: int) -> Pages:
+    def _pages(self, name: str, until: int, at_once: int) -> Pages:
         begin = {"ExclusiveStartKey": self._stuck[name]} if name in self._stuck else {}
         return Pages(
             self._aws.dynamodb,
@@ -174,7 +188,7 @@ class Reconciler:
             IndexName=CHECKS_INDEX,
             KeyConditionExpression="check_key = :key AND check_at <= :until",
             ExpressionAttributeValues={":key": text(name), ":until": number(until)},
-            Limit=_AT_ONCE,
+            Limit=at_once,
             **begin,
         )
 

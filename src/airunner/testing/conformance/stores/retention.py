@@ -70,6 +70,26 @@ class RetentionConformance:
         assert await api.stored(held.job.job_id) == [(1, 4)]
         assert (await api.publish(held, make_line(5))).next_sequence == 6
 
+    async def test_a_purge_of_so_many_goes_on_where_it_ended(self, open_api: OpenApi) -> None:
+        rules = ServiceRules(maintenance_interval_seconds=NEVER_SECONDS)
+        async with open_api(rules) as api:
+            store = api.services.store
+            jobs = [await api.enqueue() for _ in range(7)]
+            for job_id in jobs[:5]:
+                await api.jobs.cancel_job(job_id)
+            ended_at = api.clock.now()
+            api.clock.advance(1)
+            await api.jobs.cancel_job(jobs[5])
+            counted = await store.purge_jobs(ended_at, limit=25, dry_run=True)
+            assert (counted.jobs, counted.has_more) == (5, False)
+            first = await store.purge_jobs(ended_at, limit=3)
+            assert (first.jobs, first.has_more) == (3, True)
+            assert (await store.purge_jobs(ended_at, limit=25)).jobs == 2
+            last = await store.purge_jobs(ended_at, limit=25)
+            assert (last.jobs, last.has_more) == (0, False)
+            left = (await api.jobs.list_jobs(JobQuery())).jobs
+            assert {job.job_id for job in left} == set(jobs[5:])
+
     async def test_many_old_jobs_are_purged_in_one_pass(self, open_api: OpenApi) -> None:
         retention = Retention(jobs_ms=1000, events_ms=1000)
         rules = ServiceRules(retention=retention, maintenance_interval_seconds=NEVER_SECONDS)

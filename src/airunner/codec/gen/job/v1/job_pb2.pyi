@@ -349,12 +349,14 @@ class DequeueJobRequest(_message.Message):
     def __init__(self, queue: _Optional[str] = ..., max_jobs: _Optional[int] = ..., visibility_timeout_seconds: _Optional[int] = ..., wait_seconds: _Optional[int] = ..., worker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., more_queues: _Optional[_Iterable[str]] = ..., first_lease_seconds: _Optional[int] = ..., abilities: _Optional[_Union[Abilities, _Mapping]] = ...) -> None: ...
 
 class DequeueJobResponse(_message.Message):
-    __slots__ = ("job", "task_token")
+    __slots__ = ("job", "task_token", "termination_token")
     JOB_FIELD_NUMBER: _ClassVar[int]
     TASK_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TERMINATION_TOKEN_FIELD_NUMBER: _ClassVar[int]
     job: Job
     task_token: str
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., task_token: _Optional[str] = ...) -> None: ...
+    termination_token: str
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., task_token: _Optional[str] = ..., termination_token: _Optional[str] = ...) -> None: ...
 
 class DequeueJobsRequest(_message.Message):
     __slots__ = ("queue", "max_jobs", "visibility_timeout_seconds", "wait_seconds", "worker_id", "instance_id", "more_queues", "first_lease_seconds", "abilities")

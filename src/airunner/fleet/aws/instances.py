@@ -1,0 +1,80 @@
+"""The machines of the fleet: EC2, by the tags that make an instance one of ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from airunner.aws.calls import Refused
+from airunner.aws.paging import Pages
+from airunner.domain.splitting import split_by_count
+from airunner.fleet.records import Instance, InstanceState
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+
+    from airunner.aws.calls import Aws
+
+MANAGED_TAG: Final = "runs-fleet:managed"
+POOL_TAG: Final = "runs-fleet:pool"
+_PAGE: Final = 1000
+_FILTER_VALUES: Final = 200
+_ENDED_AT_ONCE: Final = 100
+_ABSENT: Final = "InvalidInstanceID.NotFound"
+# Our table of errors keeps what comes after the last dot.
+_ABSENT_CODES: Final = frozenset({_ABSENT, _ABSENT.rpartition(".")[2]})
+
+
+class Ec2Instances:
+    """Implements Instances."""
+
+    def __init__(self, aws: Aws) -> None:
+        self._aws = aws
+
+    async def managed(self, states: Collection[InstanceState]) -> AsyncIterator[Sequence[Instance]]:
+        """Yield all instances with the tag that are in one of these states, a page of EC2 at a time."""
+        names = sorted(state.value for state in states)
+        filters = {f"tag:{MANAGED_TAG}": ["true"], "instance-state-name": names}
+        async for page in self._pages(filters, MaxResults=_PAGE):
+            yield page
+
+    async def find(self, instance_ids: Collection[str]) -> Mapping[str, Instance]:
+        """Return those that exist. By filter: an InstanceId that EC2 does not know would fail the call."""
+        found: dict[str, Instance] = {}
+        for some in split_by_count(sorted(instance_ids), _FILTER_VALUES):
+            async for page in self._pages({"instance-id": list(some)}):
+                found |= {instance.instance_id: instance for instance in page}
+        return found
+
+    async def terminate(self, instance_ids: Sequence[str]) -> None:
+        """Terminate instances; where EC2 does not know one of them, the others one by one."""
+        for some in split_by_count(instance_ids, _ENDED_AT_ONCE):
+            if not await self._terminate(some) and len(some) > 1:
+                for instance_id in some:
+                    await self._terminate([instance_id])
+
+    async def _terminate(self, instance_ids: Sequence[str]) -> bool:
+        """Return whether EC2 knew all of them; otherwise none is terminated."""
+        try:
+            await self._aws.ec2("TerminateInstances", expected=_ABSENT_CODES, InstanceIds=list(instance_ids))
+        except Refused as error:
+            if error.code in _ABSENT_CODES:
+                return False
+            raise
+        return True
+
+    async def _pages(self, filters: Mapping[str, list[str]], **options: Any) -> AsyncIterator[list[Instance]]:
+        named = [{"Name": name, "Values": values} for name, values in filters.items()]
+        async for page in Pages(self._aws.ec2, "DescribeInstances", Filters=named, **options):
+            reservations = page.get("Reservations", [])
+            yield [_instance(entry) for each in reservations for entry in each["Instances"]]
+
+
+def _instance(entry: Mapping[str, Any]) -> Instance:
+    tags = {tag["Key"]: tag["Value"] for tag in entry.get("Tags", [])}
+    return Instance(
+        instance_id=entry["InstanceId"],
+        state=InstanceState(entry["State"]["Name"]),
+        launched_at=round(entry["LaunchTime"].timestamp() * 1000),
+        instance_type=entry.get("InstanceType", ""),
+        pool=tags.get(POOL_TAG, ""),
+    )

@@ -1,0 +1,145 @@
+"""Runs housekeeping tasks: one of each at a time across replicas, once for each slot, and on the record."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from airunner.domain.errors import AirunnerError, error_text
+from airunner.fleet.lease import LeaseLost, LeaseTaken, TaskLease
+from airunner.fleet.records import HousekeepingRun, RunOutcome
+from airunner.fleet.task_run import BreakerTripped, TaskRun
+from airunner.telemetry.fleet_metrics import unknown_fields
+from airunner.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airunner.domain.clock import Clock
+    from airunner.fleet.dependencies import Dependencies
+    from airunner.fleet.messages.housekeeping import HousekeepingMessage, TaskType
+    from airunner.fleet.ports import FleetRecords
+    from airunner.fleet.task_run import HousekeepingTask
+
+_log = get_logger("airunner.fleet")
+
+
+class Housekeeper:
+    """Performs what housekeeping messages wish. `holder` names this replica to the others."""
+
+    def __init__(
+        self,
+        tasks: Mapping[TaskType, HousekeepingTask],
+        records: FleetRecords,
+        clock: Clock,
+        *,
+        dependencies: Dependencies,
+        holder: str,
+    ) -> None:
+        self._tasks = tasks
+        self._records = records
+        self._clock = clock
+        self._dependencies = dependencies
+        self._holder = holder
+
+    async def process(self, message: HousekeepingMessage) -> None:
+        """Do what a message wishes, again if a dependency is away; each task may be repeated at any point.
+
+        One whose task another replica runs is done with: that is recorded.
+        """
+        unknown_fields.add(len(message.unknown_fields), "housekeeping")
+        await self._dependencies.call("housekeeping", lambda: self._run_or_skip(message), seconds=None)
+
+    async def run(self, message: HousekeepingMessage, *, force: bool = False) -> HousekeepingRun:
+        """Run a task and keep the record of it; a slot that had its run gets that one back.
+
+        LeaseTaken if another replica runs the task. Whatever else a run fails with is recorded and raised;
+        then the slot may have another one. With `force` the breaker does not trip.
+        """
+        # Of a name of its own for each run: a replica that has two messages of a task runs one of them.
+        holder = f"{self._holder}/{secrets.token_hex(4)}"
+        lease = TaskLease(self._records, self._clock, message.task_type, holder)
+        await lease.take()
+        try:
+            # Under the lease: whoever ran the slot has recorded that by now.
+            known = await self._records.find_run(message.slot)
+            if known and known.outcome is not RunOutcome.FAILED:
+                return known
+            return await self._perform(message, lease, force=force)
+        finally:
+            await self._leave(lease)
+
+    async def _run_or_skip(self, message: HousekeepingMessage) -> None:
+        try:
+            await self.run(message)
+        except (LeaseTaken, LeaseLost) as error:
+            now = self._clock.now()
+            skipped = HousekeepingRun(
+                slot=message.slot,
+                task_type=message.task_type,
+                started_at=now,
+                ended_at=now,
+                outcome=RunOutcome.SKIPPED,
+                dry_run=message.dry_run,
+                text=error.text,
+            )
+            await self._records.add_run(skipped)
+            _log.info("housekeeping.skipped", task=message.task_type.value, error=error.text)
+
+    async def _perform(
+        self, message: HousekeepingMessage, lease: TaskLease, *, force: bool
+    ) -> HousekeepingRun:
+        run = TaskRun(self._clock, lease, limit=message.limit, dry_run=message.dry_run, force=force)
+        try:
+            await self._tasks[message.task_type].run(run)
+        except BreakerTripped as error:
+            _log.error("housekeeping.refused", task=message.task_type.value, error=error.text)
+            return await self._keep(message, run, RunOutcome.REFUSED, error.text)
+        except LeaseLost:
+            raise
+        except Exception as error:
+            _log.error("housekeeping.failed", task=message.task_type.value, error=error_text(error))
+            await self._keep_failure(message, run, error)
+            raise
+        return await self._keep(message, run, RunOutcome.DONE)
+
+    async def _keep(
+        self, message: HousekeepingMessage, run: TaskRun, outcome: RunOutcome, text: str = ""
+    ) -> HousekeepingRun:
+        kept = HousekeepingRun(
+            slot=message.slot,
+            task_type=message.task_type,
+            started_at=run.now,
+            ended_at=self._clock.now(),
+            outcome=outcome,
+            dry_run=message.dry_run,
+            text=text,
+            listed=run.listed,
+            changed=run.changed,
+            actions=tuple(run.actions),
+            actions_left_out=run.actions_left_out,
+        )
+        await self._records.put_run(kept)
+        _log.info(
+            "housekeeping.run",
+            task=message.task_type.value,
+            outcome=outcome.value,
+            dry_run=message.dry_run,
+            listed=run.listed,
+            changed=run.changed,
+        )
+        return kept
+
+    async def _keep_failure(self, message: HousekeepingMessage, run: TaskRun, error: Exception) -> None:
+        try:
+            await self._keep(message, run, RunOutcome.FAILED, error_text(error))
+        except AirunnerError as second:
+            # The first one is raised: it says more.
+            _log.warning("housekeeping.not_recorded", task=message.task_type.value, error=second.text)
+
+    async def _leave(self, lease: TaskLease) -> None:
+        try:
+            await lease.leave()
+        except AirunnerError as error:
+            # It expires.
+            _log.warning("housekeeping.lease_not_left", error=error.text)

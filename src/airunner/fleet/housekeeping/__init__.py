@@ -1,0 +1,1 @@
+"""The housekeeping tasks, one module each."""

@@ -1,0 +1,86 @@
+"""What a housekeeping task is given for one run: its limits, its lease, and where it says what it does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from airunner.domain.errors import FailedPrecondition
+from airunner.fleet.records import ActionKind, RecordedAction
+
+if TYPE_CHECKING:
+    from airunner.domain.clock import Clock
+    from airunner.fleet.lease import TaskLease
+
+MAX_ACTIONS: Final = 200
+"""How many actions a run tells of: its record is one item."""
+_MAX_TEXT: Final = 300
+_SPARED_ACTIONS: Final = 100
+_BREAKER_SHARE: Final = 0.25
+_BREAKER_COUNT: Final = 3
+
+
+class BreakerTripped(FailedPrecondition):
+    """A run was about to change so much that something else must be wrong; it has changed nothing."""
+
+
+class HousekeepingTask(Protocol):
+    """One task: a rule over ports. Bounded, repeatable at any point, and in a dry run without any effect.
+
+    What it cannot read it leaves alone: an error of a read that all depends on is raised.
+    """
+
+    async def run(self, run: TaskRun) -> None:
+        """Do what the run allows, and tell it."""
+
+
+class TaskRun:
+    """One run of a task, as it goes on."""
+
+    def __init__(
+        self, clock: Clock, lease: TaskLease, *, limit: int = 0, dry_run: bool = False, force: bool = False
+    ) -> None:
+        self._clock = clock
+        self._lease = lease
+        self._limit = limit
+        self._force = force
+        self.dry_run = dry_run
+        self.now = clock.now()
+        self.listed = 0
+        self.changed = 0
+        self.actions: list[RecordedAction] = []
+        self.actions_left_out = 0
+        self._spared = 0
+
+    async def keep(self) -> None:
+        """Make sure that the task is still ours; call it between any two steps."""
+        await self._lease.keep()
+
+    def limit(self, default: int) -> int:
+        """Return how many things the run may change, where the task itself says so many."""
+        return min(self._limit or default, default)
+
+    def check_breaker(self, changes: int) -> None:
+        """Raise before the first change if these are too many of what was listed."""
+        if changes > _BREAKER_COUNT and changes > _BREAKER_SHARE * self.listed and not self._force:
+            raise BreakerTripped(
+                f"{changes} of {self.listed} would be marked or removed: more than a quarter, so nothing was "
+                "done; look for what is wrong, then run it by hand with --force"
+            )
+
+    def note(self, kind: ActionKind, target: str, why: str, seen: str) -> None:
+        """Tell of one thing that was done, in a dry run that would have been."""
+        self.changed += kind is not ActionKind.SPARED
+        self._spared += kind is ActionKind.SPARED
+        is_too_much = kind is ActionKind.SPARED and self._spared > _SPARED_ACTIONS
+        if is_too_much or len(self.actions) == MAX_ACTIONS:
+            self.actions_left_out += 1
+            return
+        self.actions.append(
+            RecordedAction(
+                kind=kind,
+                target=target[:_MAX_TEXT],
+                why=why[:_MAX_TEXT],
+                seen=seen[:_MAX_TEXT],
+                at=self._clock.now(),
+            )
+        )

@@ -1,0 +1,212 @@
+"""A fleet in memory: machines, parameters, records and prices that do what the ports say, no more."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from airunner.domain.errors import AirunnerError, FailedPrecondition
+from airunner.domain.splitting import split_by_count
+from airunner.fleet.messages.housekeeping import TaskType
+from airunner.fleet.records import (
+    HousekeepingRun,
+    Instance,
+    InstanceRecord,
+    InstanceState,
+    Pool,
+    PoolAudit,
+    RunnerParameter,
+)
+
+PREFIX = "/runs-fleet/runners/"
+
+
+class FakeFaults:
+    """Counts calls, and lets those fail that a test names."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.errors: dict[str, AirunnerError] = {}
+        self.before: Callable[[str], None] | None = None
+
+    def call(self, name: str) -> None:
+        self.calls.append(name)
+        if self.before:
+            self.before(name)
+        if error := self.errors.get(name):
+            raise error
+
+
+class FakeInstances(FakeFaults):
+    """Implements Instances. `hidden` are those that a lagging description leaves out."""
+
+    def __init__(self, *instances: Instance, page_size: int = 1000) -> None:
+        super().__init__()
+        self.known = {instance.instance_id: instance for instance in instances}
+        self.hidden: set[str] = set()
+        self.page_size = page_size
+
+    async def managed(self, states: Collection[InstanceState]) -> AsyncIterator[Sequence[Instance]]:
+        found = [instance for instance in self._shown().values() if instance.state in states]
+        for page in split_by_count(found, self.page_size):
+            self.call("managed")
+            yield page
+
+    async def find(self, instance_ids: Collection[str]) -> Mapping[str, Instance]:
+        self.call("find")
+        return {name: found for name, found in self._shown().items() if name in instance_ids}
+
+    async def terminate(self, instance_ids: Sequence[str]) -> None:
+        self.call("terminate")
+        for name in instance_ids:
+            self.known[name] = replace(self.known[name], state=InstanceState.TERMINATED)
+
+    def _shown(self) -> dict[str, Instance]:
+        return {name: found for name, found in self.known.items() if name not in self.hidden}
+
+
+class FakeParameters(FakeFaults):
+    """Implements RunnerParameters, in pages of ten."""
+
+    def __init__(self, *parameters: RunnerParameter) -> None:
+        super().__init__()
+        self.known = {parameter.name: parameter for parameter in parameters}
+
+    async def list(self) -> AsyncIterator[Sequence[RunnerParameter]]:
+        for page in split_by_count(list(self.known.values()), 10):
+            self.call("list")
+            yield page
+
+    def name_of(self, instance_id: str) -> str:
+        return f"{PREFIX}{instance_id}/config"
+
+    def instance_of(self, name: str) -> str:
+        instance_id = name.removeprefix(PREFIX).removesuffix("/config")
+        return instance_id if name == self.name_of(instance_id) and "/" not in instance_id else ""
+
+    async def delete(self, names: Sequence[str]) -> Collection[str]:
+        self.call("delete")
+        return [name for name in names if self.known.pop(name, None)]
+
+
+class FakeRecords(FakeFaults):
+    """Implements FleetRecords with dictionaries; every method is one step of the event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.instances: dict[str, InstanceRecord] = {}
+        self.counted: set[tuple[str, str]] = set()
+        self.leases: dict[TaskType, tuple[str, int]] = {}
+        self.runs: dict[str, HousekeepingRun] = {}
+        self.pools: dict[str, Pool] = {}
+        self.audits: dict[int, dict[str, PoolAudit]] = {}
+
+    async def read_instances(self, instance_ids: Collection[str]) -> Mapping[str, InstanceRecord]:
+        self.call("read_instances")
+        return {name: self._record(name) for name in instance_ids}
+
+    async def assign(self, instance_id: str, queue: str, now: int) -> InstanceRecord:
+        self.call("assign")
+        record = self._record(instance_id)
+        if record.draining_since:
+            raise FailedPrecondition(f"{instance_id} is draining")
+        return self._keep(replace(record, queue=queue, assigned_at=now))
+
+    async def mark_draining(self, record: InstanceRecord, now: int) -> bool:
+        self.call("mark_draining")
+        known = self._record(record.instance_id)
+        if known.draining_since or known.assigned_at != record.assigned_at:
+            return False
+        self._keep(replace(known, draining_since=now))
+        return True
+
+    async def undrain(self, instance_id: str, *, draining_since: int = 0) -> bool:
+        self.call("undrain")
+        record = self._record(instance_id)
+        if not record.draining_since or draining_since not in (0, record.draining_since):
+            return False
+        self._keep(replace(record, draining_since=0))
+        return True
+
+    async def note_stale(self, instance_id: str, now: int) -> None:
+        self.call("note_stale")
+        record = self._record(instance_id)
+        self._keep(replace(record, stale_since=record.stale_since or now))
+
+    async def forget_stale(self, instance_id: str) -> None:
+        self.call("forget_stale")
+        self._keep(replace(self._record(instance_id), stale_since=0))
+
+    async def count_once(self, job_id: str, attempt: str, now: int) -> bool:
+        self.call("count_once")
+        is_new = (job_id, attempt) not in self.counted
+        self.counted.add((job_id, attempt))
+        return is_new
+
+    async def take_lease(self, task: TaskType, holder: str, now: int, until: int) -> str:
+        self.call("take_lease")
+        known, lasts = self.leases.get(task, ("", 0))
+        if known != holder and lasts > now:
+            return known
+        self.leases[task] = (holder, until)
+        return holder
+
+    async def extend_lease(self, task: TaskType, holder: str, until: int) -> bool:
+        self.call("extend_lease")
+        if self.leases.get(task, ("", 0))[0] != holder:
+            return False
+        self.leases[task] = (holder, until)
+        return True
+
+    async def leave_lease(self, task: TaskType, holder: str) -> None:
+        self.call("leave_lease")
+        if self.leases.get(task, ("", 0))[0] == holder:
+            del self.leases[task]
+
+    async def find_run(self, slot: str) -> HousekeepingRun | None:
+        self.call("find_run")
+        return self.runs.get(slot)
+
+    async def put_run(self, run: HousekeepingRun) -> None:
+        self.call("put_run")
+        self.runs[run.slot] = run
+
+    async def add_run(self, run: HousekeepingRun) -> bool:
+        self.call("add_run")
+        return self.runs.setdefault(run.slot, run) is run
+
+    async def list_runs(self, limit: int) -> Sequence[HousekeepingRun]:
+        return sorted(self.runs.values(), key=lambda run: -run.started_at)[:limit]
+
+    async def list_pools(self) -> Sequence[Pool]:
+        self.call("list_pools")
+        return [self.pools[name] for name in sorted(self.pools)]
+
+    async def put_pool(self, pool: Pool) -> None:
+        self.pools[pool.name] = pool
+
+    async def put_audits(self, audits: Sequence[PoolAudit]) -> None:
+        self.call("put_audits")
+        for audit in audits:
+            self.audits.setdefault(audit.audited_at, {})[audit.pool] = audit
+
+    async def last_audits(self, limit: int) -> Sequence[Sequence[PoolAudit]]:
+        newest = sorted(self.audits, reverse=True)[:limit]
+        return [list(self.audits[instant].values()) for instant in newest]
+
+    def _record(self, instance_id: str) -> InstanceRecord:
+        return self.instances.get(instance_id) or InstanceRecord(instance_id=instance_id)
+
+    def _keep(self, record: InstanceRecord) -> InstanceRecord:
+        self.instances[record.instance_id] = record
+        return record
+
+
+class FakePrices:
+    """Implements Prices with a list."""
+
+    def __init__(self, **listed: float) -> None:
+        self.listed = listed
+
+    def hourly_usd(self, instance_type: str) -> float | None:
+        return self.listed.get(instance_type)

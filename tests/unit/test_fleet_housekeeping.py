@@ -1,0 +1,444 @@
+"""The housekeeping tasks as rules: what they do, what they spare, and what they tell of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from airunner.domain.errors import AirunnerError, FailedPrecondition, Unavailable
+from airunner.fleet.dependencies import Dependencies
+from airunner.fleet.housekeeper import Housekeeper
+from airunner.fleet.housekeeping.old_jobs import PurgedOldJobs
+from airunner.fleet.housekeeping.orphaned_instances import OrphanedInstances
+from airunner.fleet.housekeeping.pool_audit import PoolAudits
+from airunner.fleet.housekeeping.stale_ssm import StaleParameters
+from airunner.fleet.lease import LEASE_MS, LeaseTaken
+from airunner.fleet.messages.housekeeping import HousekeepingMessage, TaskType
+from airunner.fleet.records import (
+    HousekeepingRun,
+    Instance,
+    InstanceState,
+    Pool,
+    RunnerParameter,
+    RunOutcome,
+)
+from airunner.fleet.task_run import HousekeepingTask
+from airunner.stores.records import PurgedJobs, RunningJob, RunningPage
+from airunner.testing.clock import ManualClock
+from airunner.testing.conditions import until
+from tests.support.fleet import FakeInstances, FakeParameters, FakePrices, FakeRecords
+
+HOUR = 3600
+ORPHANS, STALE = TaskType.ORPHANED_INSTANCES, TaskType.STALE_SSM
+
+
+class FakeRunningJobs:
+    """Which instance has a job, one job a page."""
+
+    def __init__(self) -> None:
+        self.busy: list[str] = []
+        self.walks = 0
+        self.error: AirunnerError | None = None
+
+    async def running_jobs(self, cursor: str = "") -> RunningPage:
+        self.walks += not cursor
+        position = int(cursor or 0)
+        if self.error:
+            raise self.error
+        jobs = [RunningJob(f"job of {name}", 1, name) for name in self.busy[position : position + 1]]
+        return RunningPage(jobs=jobs, next_cursor=str(position + 1) if len(self.busy) > position + 1 else "")
+
+
+class FakeOldJobs:
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.purged: list[int] = []
+
+    async def purge_jobs(self, before: int, *, limit: int, dry_run: bool = False) -> PurgedJobs:
+        portion = min(limit, self.count)
+        self.purged.append(portion)
+        self.count -= 0 if dry_run else portion
+        return PurgedJobs(jobs=portion, has_more=self.count > (portion if dry_run else 0))
+
+
+class Bench:
+    """A fleet, and a housekeeper of it."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.instances = FakeInstances()
+        self.parameters = FakeParameters()
+        self.records = FakeRecords()
+        self.jobs = FakeRunningJobs()
+        self.old_jobs = FakeOldJobs(0)
+        self.prices = FakePrices(small=0.1, large=1.0)
+        self.messages = 0
+        self.dependencies = Dependencies(self.clock)
+        self.housekeeper = self.replica("replica-1")
+
+    def replica(self, name: str) -> Housekeeper:
+        tasks: dict[TaskType, HousekeepingTask] = {
+            ORPHANS: OrphanedInstances(self.instances, self.records, self.jobs),
+            STALE: StaleParameters(self.instances, self.parameters, self.records),
+            TaskType.OLD_JOBS: PurgedOldJobs(self.old_jobs, retention_ms=7 * 24 * HOUR * 1000),
+            TaskType.POOL_AUDIT: PoolAudits(self.instances, self.records, self.jobs, self.prices),
+        }
+        return Housekeeper(tasks, self.records, self.clock, dependencies=self.dependencies, holder=name)
+
+    def add(self, *names: str, age_hours: float = 7, **options: object) -> None:
+        for name in names:
+            instance = Instance(
+                instance_id=name,
+                state=InstanceState.RUNNING,
+                launched_at=self.clock.now() - int(age_hours * HOUR * 1000),
+            )
+            self.instances.known[name] = replace(instance, **options)  # type: ignore[arg-type]
+
+    def put(self, *names: str, age_hours: float = 2) -> None:
+        modified_at = self.clock.now() - int(age_hours * HOUR * 1000)
+        for name in names:
+            full = name if "/" in name else self.parameters.name_of(name)
+            self.parameters.known[full] = RunnerParameter(name=full, modified_at=modified_at)
+
+    def message(self, task: TaskType, **options: object) -> HousekeepingMessage:
+        self.messages += 1
+        message = HousekeepingMessage(task_type=task, timestamp=self.clock.now() + self.messages)
+        return replace(message, **options)  # type: ignore[arg-type]
+
+    async def run(self, task: TaskType, *, force: bool = False, **options: object) -> HousekeepingRun:
+        return await self.housekeeper.run(self.message(task, **options), force=force)
+
+    def ended(self) -> set[str]:
+        known = self.instances.known
+        return {name for name in known if known[name].state is InstanceState.TERMINATED}
+
+
+def told(run: HousekeepingRun) -> list[tuple[str, str]]:
+    return [(action.kind.value, action.target) for action in run.actions]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+async def test_an_orphan_is_marked_and_terminated_when_it_is_seen_again(bench: Bench) -> None:
+    bench.add("i-old")
+    bench.add("i-new", age_hours=5)
+    first = await bench.run(ORPHANS)
+    assert told(first) == [("marked", "i-old")]
+    bench.clock.advance(299)
+    assert told(await bench.run(ORPHANS)) == [("spared", "i-old")]
+    bench.clock.advance(1)
+    last = await bench.run(ORPHANS)
+    assert told(last) == [("terminated", "i-old")]
+    assert bench.ended() == {"i-old"}
+    (action,) = last.actions
+    assert "no running job" in action.why
+    assert "draining since" in action.seen
+    assert action.at == bench.clock.now()
+    assert told(await bench.run(ORPHANS)) == []
+
+
+async def test_without_an_old_instance_no_job_and_no_record_is_read(bench: Bench) -> None:
+    bench.add(*(f"i-{number}" for number in range(50)), age_hours=6)
+    bench.instances.page_size = 20
+    run = await bench.run(ORPHANS)
+    assert (run.listed, run.changed, bench.jobs.walks) == (50, 0, 0)
+    assert bench.instances.calls == ["managed"] * 3
+    assert "read_instances" not in bench.records.calls
+
+
+@pytest.mark.parametrize("state", [InstanceState.STOPPED, InstanceState.SHUTTING_DOWN])
+async def test_what_does_not_run_is_no_orphan(bench: Bench, state: InstanceState) -> None:
+    bench.add("i-1", state=state)
+    assert (await bench.run(ORPHANS)).listed == 0
+
+
+async def test_an_instance_with_a_job_is_spared_and_its_mark_is_taken_back(bench: Bench) -> None:
+    bench.add("i-1", "i-2")
+    await bench.run(ORPHANS)
+    bench.clock.advance(400)
+    bench.jobs.busy = ["i-9", "i-1"]
+    run = await bench.run(ORPHANS)
+    assert told(run) == [("spared", "i-1"), ("unmarked", "i-1"), ("terminated", "i-2")]
+    assert bench.records.instances["i-1"].draining_since == 0
+
+
+async def test_an_instance_that_was_assigned_lately_is_spared(bench: Bench) -> None:
+    bench.add("i-1")
+    await bench.records.assign("i-1", "builds", bench.clock.now())
+    assert told(await bench.run(ORPHANS)) == [("spared", "i-1")]
+    bench.clock.advance(6 * HOUR + 601)
+    assert told(await bench.run(ORPHANS)) == [("marked", "i-1")]
+
+
+async def test_an_assignment_between_look_and_mark_wins_and_one_after_it_is_refused(bench: Bench) -> None:
+    bench.add("i-1", "i-2")
+
+    def assign(name: str) -> None:
+        if name == "mark_draining" and not bench.records.instances:
+            record = replace(bench.records._record("i-1"), assigned_at=bench.clock.now())
+            bench.records.instances["i-1"] = record
+
+    bench.records.before = assign
+    assert told(await bench.run(ORPHANS)) == [("spared", "i-1"), ("marked", "i-2")]
+    with pytest.raises(FailedPrecondition, match="draining"):
+        await bench.records.assign("i-2", "builds", bench.clock.now())
+
+
+@pytest.mark.parametrize("step", ["managed", "walk", "read_instances"])
+async def test_a_read_that_fails_spares_all_and_is_recorded(bench: Bench, step: str) -> None:
+    bench.add("i-1")
+    await bench.run(ORPHANS)
+    bench.clock.advance(600)
+    error = Unavailable("away")
+    if step == "managed":
+        bench.instances.errors[step] = error
+    elif step == "walk":
+        bench.jobs.error = error
+    else:
+        bench.records.errors[step] = error
+    message = bench.message(ORPHANS)
+    with pytest.raises(Unavailable):
+        await bench.housekeeper.run(message)
+    assert bench.ended() == set()
+    assert bench.records.runs[message.slot].outcome is RunOutcome.FAILED
+    assert bench.records.leases == {}
+    bench.instances.errors.clear()
+    bench.records.errors.clear()
+    bench.jobs.error = None
+    assert told(await bench.housekeeper.run(message)) == [("terminated", "i-1")]
+
+
+@pytest.mark.parametrize("task", [ORPHANS, STALE])
+async def test_a_dry_run_tells_and_changes_nothing(bench: Bench, task: TaskType) -> None:
+    bench.add("i-1")
+    bench.add(*(f"i-young-{number}" for number in range(5)), age_hours=1)
+    bench.put("i-gone", *(f"i-young-{number}" for number in range(5)))
+    run = await bench.run(task, dry_run=True, limit=1)
+    assert run.dry_run
+    assert run.changed == 1
+    assert bench.records.instances == {}
+    assert len(bench.parameters.known) == 6
+
+
+async def test_the_breaker_trips_before_the_first_change(bench: Bench) -> None:
+    bench.add(*(f"i-{number}" for number in range(4)))
+    bench.add(*(f"i-young-{number}" for number in range(11)), age_hours=1)
+    run = await bench.run(ORPHANS)
+    assert run.outcome is RunOutcome.REFUSED
+    assert "4 of 15" in run.text
+    assert bench.records.instances == {}
+    bench.add("i-young-more", age_hours=1)
+    assert (await bench.run(ORPHANS)).changed == 4
+
+
+async def test_the_breaker_lets_three_pass_and_can_be_forced(bench: Bench) -> None:
+    bench.add("i-1", "i-2", "i-3")
+    assert (await bench.run(ORPHANS)).changed == 3
+    bench.add("i-4")
+    assert (await bench.run(ORPHANS)).outcome is RunOutcome.DONE
+    bench.clock.advance(600)
+    assert (await bench.run(ORPHANS)).outcome is RunOutcome.REFUSED
+    assert bench.ended() == set()
+    await bench.run(ORPHANS, force=True)
+    assert bench.ended() == {"i-1", "i-2", "i-3", "i-4"}
+
+
+async def test_a_limit_bounds_the_changes(bench: Bench) -> None:
+    bench.add("i-1", "i-2", "i-3")
+    assert (await bench.run(ORPHANS, limit=2)).changed == 2
+
+
+async def test_a_stale_parameter_is_deleted_when_it_is_seen_twice(bench: Bench) -> None:
+    bench.add("i-1")
+    bench.add("i-ended", state=InstanceState.TERMINATED)
+    bench.add("i-stopped", state=InstanceState.STOPPED)
+    bench.put("i-1", "i-ended", "i-gone", "i-stopped", "/runs-fleet/runners/shared/more/config")
+    bench.put("i-young", age_hours=0.9)
+    first = await bench.run(STALE)
+    odd = ("spared", "/runs-fleet/runners/shared/more/config")
+    ended, gone = map(bench.parameters.name_of, ("i-ended", "i-gone"))
+    assert told(first) == [odd, ("marked", ended), ("marked", gone)]
+    assert told(await bench.run(STALE)) == [odd]
+    bench.clock.advance(300)
+    assert told(await bench.run(STALE)) == [odd, ("deleted", ended), ("deleted", gone)]
+    assert len(bench.parameters.known) == 4
+    assert told(await bench.run(STALE)) == [odd]
+
+
+async def test_a_sighting_of_the_instance_begins_anew(bench: Bench) -> None:
+    """EC2 may leave an instance out for a while."""
+    bench.add("i-1")
+    bench.put("i-1")
+    bench.instances.hidden = {"i-1"}
+    await bench.run(STALE)
+    bench.clock.advance(600)
+    bench.instances.hidden = set()
+    assert told(await bench.run(STALE)) == []
+    bench.instances.hidden = {"i-1"}
+    assert [kind for kind, _ in told(await bench.run(STALE))] == ["marked"]
+    assert bench.parameters.known
+
+
+async def test_the_breaker_guards_parameters_from_an_ec2_that_answers_nothing(bench: Bench) -> None:
+    names = [f"i-{number}" for number in range(30)]
+    bench.add(*names)
+    bench.put(*names)
+    bench.instances.hidden = set(names)
+    for _ in range(3):
+        assert (await bench.run(STALE)).outcome is RunOutcome.REFUSED
+        bench.clock.advance(600)
+    assert len(bench.parameters.known) == 30
+
+
+async def test_a_thousand_parameters_are_followed_over_all_pages(bench: Bench) -> None:
+    bench.add(*(f"i-{number}" for number in range(998)))
+    bench.put(*(f"i-{number}" for number in range(1000)))
+    await bench.run(STALE)
+    bench.clock.advance(300)
+    assert len(told(await bench.run(STALE))) == 2
+    assert len(bench.parameters.known) == 998
+
+
+async def test_old_jobs_go_in_portions_and_a_second_run_finds_none(bench: Bench) -> None:
+    bench.old_jobs.count = 60
+    run = await bench.run(TaskType.OLD_JOBS)
+    assert told(run) == [("purged", "60 jobs")]
+    assert bench.old_jobs.purged == [25, 25, 10]
+    assert told(await bench.run(TaskType.OLD_JOBS)) == []
+
+
+async def test_old_jobs_keep_to_a_limit_and_a_dry_run_purges_none(bench: Bench) -> None:
+    bench.old_jobs.count = 60
+    await bench.run(TaskType.OLD_JOBS, dry_run=True)
+    assert bench.old_jobs.count == 60
+    await bench.run(TaskType.OLD_JOBS, limit=30)
+    assert bench.old_jobs.count == 30
+
+
+async def test_an_audit_counts_and_costs(bench: Bench) -> None:
+    await bench.records.put_pool(Pool(name="empty"))
+    bench.add("i-1", "i-2", "i-3", "i-4", pool="builds", instance_type="small")
+    bench.add("i-5", pool="builds", instance_type="large", state=InstanceState.STOPPED)
+    bench.add("i-6", pool="odd", instance_type="unheard-of")
+    bench.add("i-7")
+    bench.jobs.busy = ["i-1"]
+    await bench.run(TaskType.POOL_AUDIT)
+    bench.clock.advance(HOUR / 2)
+    await bench.run(TaskType.POOL_AUDIT)
+    second, first = await bench.records.last_audits(2)
+    assert [audit.compute_cost_usd for audit in first] == [None, None, None]
+    builds, empty, odd = second
+    assert (builds.running, builds.stopped, builds.idle) == (4, 1, 3)
+    assert builds.compute_cost_usd == pytest.approx(0.2)
+    assert builds.idle_cost_usd == pytest.approx(0.15)
+    assert builds.utilisation_percent == 25
+    assert (empty.running, empty.utilisation_percent, empty.compute_cost_usd) == (0, None, 0)
+    assert (odd.compute_cost_usd, odd.idle_cost_usd, odd.utilisation_percent) == (None, None, 0)
+
+
+async def test_an_audit_after_a_long_silence_costs_two_intervals(bench: Bench) -> None:
+    bench.add("i-1", pool="builds", instance_type="large")
+    await bench.run(TaskType.POOL_AUDIT)
+    bench.clock.advance(24 * HOUR)
+    await bench.run(TaskType.POOL_AUDIT)
+    ((audit,), _) = await bench.records.last_audits(2)
+    assert audit.compute_cost_usd == 2
+
+
+async def test_a_second_message_of_a_slot_does_nothing(bench: Bench) -> None:
+    bench.add("i-1")
+    message = bench.message(ORPHANS)
+    first = await bench.housekeeper.run(message)
+    bench.clock.advance(600)
+    assert await bench.housekeeper.run(message) == first
+    assert bench.ended() == set()
+
+
+async def test_a_task_that_another_replica_runs_is_recorded_as_skipped(bench: Bench) -> None:
+    bench.add("i-1")
+    until = bench.clock.now() + LEASE_MS
+    await bench.records.take_lease(ORPHANS, "replica-2", bench.clock.now(), until)
+    message = bench.message(ORPHANS)
+    with pytest.raises(LeaseTaken, match="replica-2"):
+        await bench.housekeeper.run(message)
+    await bench.housekeeper.process(message)
+    assert bench.records.runs[message.slot].outcome is RunOutcome.SKIPPED
+    assert bench.records.instances == {}
+    bench.clock.advance(LEASE_MS / 1000)
+    assert (await bench.run(ORPHANS)).changed == 1
+
+
+async def test_a_replica_with_two_messages_of_a_task_runs_one(bench: Bench) -> None:
+    bench.add("i-1")
+    second = bench.message(ORPHANS)
+    refused: list[str] = []
+
+    def begin_another(_: str) -> None:
+        bench.instances.before = None
+        with pytest.raises(LeaseTaken) as taken:
+            bench.housekeeper.run(second).send(None)
+        refused.append(taken.value.holder)
+
+    bench.instances.before = begin_another
+    assert (await bench.run(ORPHANS)).changed == 1
+    assert refused[0].startswith("replica-1/")
+
+
+async def test_a_lease_that_is_lost_in_mid_run_stops_it_before_its_next_step(bench: Bench) -> None:
+    bench.add("i-1")
+    await bench.run(ORPHANS)
+    bench.clock.advance(600)
+
+    def lose(name: str) -> None:
+        if name == "read_instances":
+            bench.clock.advance(LEASE_MS / 1000)
+            bench.records.leases[ORPHANS] = ("replica-2", bench.clock.now() + LEASE_MS)
+
+    bench.records.before = lose
+    message = bench.message(ORPHANS)
+    await bench.housekeeper.process(message)
+    assert bench.ended() == set()
+    assert bench.records.runs[message.slot].outcome is RunOutcome.SKIPPED
+    assert bench.records.leases[ORPHANS][0] == "replica-2"
+
+
+async def test_a_long_run_keeps_its_lease(bench: Bench) -> None:
+    bench.add(*(f"i-{number}" for number in range(40)), age_hours=1)
+    bench.instances.page_size = 1
+    bench.instances.before = lambda _: bench.clock.advance(30)
+    run = await bench.run(ORPHANS)
+    assert run.outcome is RunOutcome.DONE
+    assert bench.records.calls.count("extend_lease") >= 19
+
+
+async def test_a_run_that_cannot_be_recorded_raises_what_went_wrong_first(bench: Bench) -> None:
+    bench.instances.errors["managed"] = Unavailable("first")
+    bench.records.errors = {"put_run": Unavailable("second"), "leave_lease": Unavailable("third")}
+    bench.add("i-1")
+    with pytest.raises(Unavailable, match="first"):
+        await bench.run(ORPHANS)
+
+
+async def test_what_a_run_tells_is_bounded(bench: Bench) -> None:
+    bench.put(*(f"/runs-fleet/runners/odd/{number}" for number in range(150)))
+    run = await bench.run(STALE)
+    assert (len(run.actions), run.actions_left_out) == (100, 50)
+
+
+async def test_a_message_waits_while_a_dependency_is_away(bench: Bench) -> None:
+    bench.add("i-1")
+    bench.instances.errors["managed"] = Unavailable("away")
+    message = bench.message(ORPHANS)
+    work = asyncio.create_task(bench.housekeeper.process(message))
+    await until(lambda: not bench.dependencies.are_there)
+    assert bench.records.runs[message.slot].outcome is RunOutcome.FAILED
+    bench.instances.errors.clear()
+    bench.clock.advance(30)
+    await work
+    assert bench.dependencies.are_there
+    assert bench.records.runs[message.slot].outcome is RunOutcome.DONE
