@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from airunner.codec import answers, completions, dead_letters, events, execution, jobs, requests, streams
 from airunner.codec import settings as run_time
-from airunner.codec.errors import from_connect, from_entry, to_connect, to_entry
+from airunner.codec.errors import from_entry, from_wire, to_entry, to_wire
 from airunner.codec.events import decode_event, encode_event
 from airunner.domain.answers import DequeuedJob
 from airunner.domain.errors import (
@@ -281,13 +281,13 @@ def test_outcomes_of_a_batch_are_read_again(enqueued: list[Any], completed: list
 @given(wire.refusals)
 def test_errors_are_read_again(error: AirunnerError) -> None:
     assert told(from_entry(sent(to_entry(error)))) == told(error)
-    assert told(from_connect(to_connect(error))) == told(error)
+    assert told(from_wire(to_wire(error))) == told(error)
 
 
 @pytest.mark.parametrize(("seconds", "waited"), [(10**9, 300), (-5, 0)])
 def test_a_server_makes_nobody_wait_for_ever(seconds: int, waited: int) -> None:
     error = Overloaded("no", retry_after_seconds=seconds)
-    assert retry_after_seconds(from_connect(to_connect(error))) == waited
+    assert retry_after_seconds(from_wire(to_wire(error))) == waited
     assert retry_after_seconds(from_entry(sent(to_entry(error)))) == waited
 
 

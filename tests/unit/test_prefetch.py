@@ -13,9 +13,9 @@ import pytest
 from airunner.client.connection import CallRules, ServiceConnection
 from airunner.client.monitor import ConnectionState, Monitor, MonitorOptions
 from airunner.client.prefetch import PrefetchBounds, fetch_ahead
-from airunner.codec.errors import to_connect
 from airunner.codec.events import encode_event
 from airunner.codec.gen.job.v1 import job_pb2 as pb
+from airunner.codec.methods import STREAM_JOB_EVENT_BATCHES
 from airunner.domain.errors import NotFound, Unavailable
 from airunner.domain.event import Event
 from airunner.domain.job import Job
@@ -157,7 +157,7 @@ async def test_whoever_waits_hears_that_the_task_was_cancelled() -> None:
 
 @dataclass
 class ScriptedServer:
-    """Stands for the generated client: each stream sends batches of ten lines from the cursor on.
+    """Stands for a server: each stream sends batches of ten lines from the cursor on.
 
     It breaks after `breaks_after` batches of a stream, and falls silent at the end unless it `ends`.
     """
@@ -168,16 +168,17 @@ class ScriptedServer:
     cursors: list[str] = field(default_factory=list)
     sent: int = 0
 
-    async def stream_job_event_batches(
-        self, request: pb.StreamJobEventBatchesRequest, /, *, headers: object = None
-    ) -> AsyncGenerator[pb.StreamJobEventBatchesResponse, None]:
+    async def call(self, method: Any, request: Any, *, timeout_ms: int) -> Any:
+        raise NotImplementedError
+
+    async def stream(self, method: Any, request: Any) -> AsyncGenerator[list[Any], None]:
         self.cursors.append(request.cursor)
         done = int(request.cursor.partition("-")[2] or "0", 16) // 10
         for number in range(done, self.batches):
             if self.breaks_after is not None and number >= done + self.breaks_after:
-                raise to_connect(Unavailable("broken"))
+                raise Unavailable("broken")
             self.sent += 1
-            yield _message(make_batch(number * 10 + 1, number * 10 + 10))
+            yield [_message(make_batch(number * 10 + 1, number * 10 + 10))]
         if not self.ends:
             await asyncio.get_running_loop().create_future()
 
@@ -196,9 +197,10 @@ def watch(server: ScriptedServer, options: MonitorOptions) -> AsyncGenerator[lis
         raise AssertionError
 
     rules = CallRules(clock=ManualClock(), retry=RetryPolicy(first_seconds=0, jitter=0))
-    connection = ServiceConnection({"scripted": server}, rules)
-    method = ScriptedServer.stream_job_event_batches
-    return Monitor(connection, method, find_job, StreamRequest(job_id=JOB_ID), options).batches()
+    connection = ServiceConnection([server], rules)
+    return Monitor(
+        connection, STREAM_JOB_EVENT_BATCHES, find_job, StreamRequest(job_id=JOB_ID), options
+    ).batches()
 
 
 @pytest.mark.parametrize(

@@ -3,69 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
-import pyqwest
-from connectrpc.errors import ConnectError
-
 from airunner import __version__
+from airunner.client.calls import Channel
+from airunner.client.http.base import ConnectionLost
 from airunner.client.transport import warn_of_plaintext
-from airunner.codec.errors import from_connect, is_cancellation
 from airunner.domain.errors import DeadlineExceeded, InvalidArgument, Overloaded, Unavailable
 from airunner.domain.retry import RetryPolicy, retry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
+    from airunner.client.calls import Message
     from airunner.client.transport import Transports
+    from airunner.codec.methods import Method
     from airunner.domain.clock import Clock
 
-C = TypeVar("C")
-Q = TypeVar("Q")
+Q = TypeVar("Q", bound="Message")
 R = TypeVar("R")
-C_contra = TypeVar("C_contra", contravariant=True)
-Q_contra = TypeVar("Q_contra", contravariant=True)
-R_co = TypeVar("R_co", covariant=True)
 
-_BROKEN = (OSError, pyqwest.ReadError, pyqwest.WriteError, pyqwest.RemoteProtocolError)
 # What another server, or the same one a little later, may answer otherwise.
 _PASSING = (Unavailable, Overloaded)
-# How the library names a stream that ended without its last message.
-_TRUNCATED = "protocol error: unexpected EOF"
 
 
-class Unary(Protocol[C_contra, Q_contra, R_co]):
-    """A unary method of a generated client."""
+class Server(Protocol):
+    """One server, and calls to it; errors are ours."""
 
-    def __call__(
-        self,
-        client: C_contra,
-        request: Q_contra,
-        /,
-        *,
-        headers: Mapping[str, str] | None = None,
-        timeout_ms: int | None = None,
-    ) -> Awaitable[R_co]: ...
+    async def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
+        """Return the answer to a request."""
 
-
-class ServerStream(Protocol[C_contra, Q_contra, R_co]):
-    """A server-streaming method of a generated client."""
-
-    def __call__(
-        self, client: C_contra, request: Q_contra, /, *, headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[R_co]: ...
-
-
-class Unreachable(Unavailable):
-    """The server could not be connected to: nothing was sent."""
-
-
-class ConnectionLost(Unavailable):
-    """The connection broke: the server may have acted, and its answer is gone."""
+    def stream(self, method: Method[Q, R], request: Q) -> AsyncGenerator[list[R], None]:
+        """Yield the messages of a stream, those together that came together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +56,12 @@ class CallRules:
         return {**headers, "authorization": f"Bearer {self.api_key}"} if self.api_key else headers
 
 
-class ServiceConnection(Generic[C]):
-    """One service at one or more addresses; it stays with the address that answered last."""
+class ServiceConnection:
+    """One service at one or more servers; it stays with the one that answered last."""
 
-    def __init__(self, clients: Mapping[str, C], rules: CallRules) -> None:
-        self._clients = tuple(clients.items())
+    def __init__(self, servers: Sequence[Server], rules: CallRules) -> None:
+        self._servers = tuple(servers)
         self._rules = rules
-        self._headers = rules.headers
         self._current = 0
 
     @property
@@ -106,11 +77,11 @@ class ServiceConnection(Generic[C]):
     @property
     def address_count(self) -> int:
         """How many addresses are tried before the first pause."""
-        return len(self._clients)
+        return len(self._servers)
 
     async def call(
         self,
-        method: Unary[C, Q, R],
+        method: Method[Q, R],
         request: Q,
         *,
         wait_seconds: int = 0,
@@ -148,17 +119,16 @@ class ServiceConnection(Generic[C]):
             give_up_at=give_up_at,
         )
 
-    async def stream(self, method: ServerStream[C, Q, R], request: Q) -> AsyncGenerator[R, None]:
-        """Yield the messages of one stream, from the current address and without a second try."""
+    async def stream(self, method: Method[Q, R], request: Q) -> AsyncGenerator[list[R], None]:
+        """Yield the messages of one stream, from the current server and without a second try."""
         index = self._current
-        address, client = self._clients[index]
         try:
-            messages = cast("AsyncGenerator[R, None]", method(client, request, headers=self._headers))
-            async with aclosing(messages):
-                async for message in messages:
-                    yield message
-        except ConnectError as error:
-            raise self._failure(error, index, address) from error
+            async with aclosing(self._servers[index].stream(method, request)) as messages:
+                async for together in messages:
+                    yield together
+        except (*_PASSING, DeadlineExceeded):
+            self._leave(index)
+            raise
 
     def leave(self) -> None:
         """Prefer the next address from now on."""
@@ -168,7 +138,7 @@ class ServiceConnection(Generic[C]):
         self, send: Callable[[], Awaitable[R]], may_repeat: Callable[[Exception], bool]
     ) -> R:
         """Send a request to the current address, then to each of the others while none can answer."""
-        for _ in self._clients[1:]:
+        for _ in self._servers[1:]:
             try:
                 return await send()
             except _PASSING as error:
@@ -178,51 +148,29 @@ class ServiceConnection(Generic[C]):
 
     async def _send(
         self,
-        method: Unary[C, Q, R],
+        method: Method[Q, R],
         request: Q,
         timeout_ms: int,
         undo: Callable[[R], Awaitable[None]] | None,
     ) -> R:
         index = self._current
-        address, client = self._clients[index]
         noted = _cancel_requests()
         try:
-            answer = await method(client, request, headers=self._headers, timeout_ms=max(1, timeout_ms))
-        except ConnectError as error:
-            if _cancel_requests() > noted:
-                raise asyncio.CancelledError from error
-            raise self._failure(error, index, address) from error
+            answer = await self._servers[index].call(method, request, timeout_ms=max(1, timeout_ms))
+        except (*_PASSING, DeadlineExceeded):
+            self._leave(index)
+            raise
         if _cancel_requests() > noted:
-            # The library waits with wait_for, which before Python 3.12 prefers an answer to a cancellation.
+            # The answer was there before the cancellation.
             if undo:
                 await undo(answer)
             raise asyncio.CancelledError
         return answer
 
-    def _failure(self, error: ConnectError, index: int, address: str) -> BaseException:
-        failure = translate(error, address)
-        if isinstance(failure, (*_PASSING, DeadlineExceeded)):
-            self._leave(index)
-        return failure
-
     def _leave(self, index: int) -> None:
         # Whoever failed there first has moved on already.
         if self._current == index:
-            self._current = (index + 1) % len(self._clients)
-
-
-def translate(error: ConnectError, address: str) -> BaseException:
-    """Return what an error of the library means: one of ours, or what it hides, such as a cancellation."""
-    cause = error.__cause__
-    if isinstance(cause, ConnectionError):
-        return Unreachable(f"cannot connect to {address}: {_last_words(cause)}")
-    if cause is None or isinstance(cause, TimeoutError):
-        broken = is_cancellation(error) or error.message == _TRUNCATED
-        return ConnectionLost(f"{address} went away: {error.message}") if broken else from_connect(error)
-    if isinstance(cause, _BROKEN):
-        return ConnectionLost(f"lost the connection to {address}: {_last_words(cause)}")
-    # The task was cancelled, or the client is used after its end: nothing that a server could mend.
-    return cause
+            self._current = (index + 1) % len(self._servers)
 
 
 def parse_servers(servers: Sequence[str] | str) -> tuple[str, ...]:
@@ -236,19 +184,13 @@ def parse_servers(servers: Sequence[str] | str) -> tuple[str, ...]:
     return addresses
 
 
-def connect(
-    make: Callable[..., C], addresses: Sequence[str], transports: Transports, rules: CallRules
-) -> ServiceConnection[C]:
-    """Return the connection of a generated client class; warn if its key would travel in the clear."""
+def connect(addresses: Sequence[str], transports: Transports, rules: CallRules) -> ServiceConnection:
+    """Return the connection of a service; warn if its key would travel in the clear."""
     if rules.api_key:
         warn_of_plaintext(addresses)
-
-    def client_of(address: str) -> C:
-        http = pyqwest.Client(transports.to(address))
-        return make(address, send_compression=None, accept_compression=[], http_client=http)
-
-    clients = {address: client_of(address) for address in addresses}
-    return ServiceConnection(clients, rules)
+    headers = rules.headers
+    channels = [Channel(address, transports.to(address), headers) for address in addresses]
+    return ServiceConnection(channels, rules)
 
 
 def _check_address(address: str) -> None:
@@ -259,11 +201,6 @@ def _check_address(address: str) -> None:
         valid = False
     if not valid:
         raise InvalidArgument(f"{address!r} is not a server address such as http://127.0.0.1:8080")
-
-
-def _last_words(cause: BaseException) -> str:
-    # The transport tells the whole chain of causes; the last one says it.
-    return str(cause).rsplit(": ", 1)[-1]
 
 
 def _cancel_requests() -> int:

@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
-from airunner.client.connection import ConnectionLost
+from airunner.client.http.base import ConnectionLost
 from airunner.client.prefetch import PrefetchBounds, fetch_ahead
 from airunner.codec.events import decode_event
 from airunner.codec.streams import batch_from_pb, stream_to_pb
@@ -25,12 +25,11 @@ from airunner.domain.errors import (
 from airunner.domain.event import BEGINNING, Event, Output, Position, StreamProgress, start_position
 
 if TYPE_CHECKING:
-    from airunner.client.connection import ServerStream, ServiceConnection
+    from airunner.client.connection import ServiceConnection
     from airunner.codec.gen.job.v1 import job_pb2 as pb
+    from airunner.codec.methods import Method
     from airunner.domain.job import Job
     from airunner.domain.requests import StreamRequest
-
-C = TypeVar("C")
 
 # The server says something every 15 s, if only that it lives.
 SILENCE_SECONDS = 45.0
@@ -55,13 +54,13 @@ class MonitorOptions:
     ahead: PrefetchBounds = PrefetchBounds()
 
 
-class Monitor(Generic[C]):
+class Monitor:
     """One watcher of one job: it yields what the server's own stream of single events would, in lists."""
 
     def __init__(
         self,
-        connection: ServiceConnection[C],
-        method: ServerStream[C, pb.StreamJobEventBatchesRequest, pb.StreamJobEventBatchesResponse],
+        connection: ServiceConnection,
+        method: Method[pb.StreamJobEventBatchesRequest, pb.StreamJobEventBatchesResponse],
         find_job: Callable[[str], Awaitable[Job]],
         request: StreamRequest,
         options: MonitorOptions,
@@ -92,10 +91,11 @@ class Monitor(Generic[C]):
         while True:
             try:
                 async with aclosing(self._messages(log.resume())) as messages:
-                    async for message in messages:
+                    async for together in messages:
                         self._heard()
-                        if events := log.take(message):
-                            yield events
+                        for message in together:
+                            if events := log.take(message):
+                                yield events
                 return
             except (Unavailable, DeadlineExceeded, ResourceExhausted) as error:
                 await self._wait(error)
@@ -109,19 +109,19 @@ class Monitor(Generic[C]):
 
     async def _messages(
         self, request: pb.StreamJobEventBatchesRequest
-    ) -> AsyncGenerator[pb.StreamJobEventBatchesResponse, None]:
+    ) -> AsyncGenerator[list[pb.StreamJobEventBatchesResponse], None]:
         async with aclosing(self._connection.stream(self._method, request)) as messages:
             while True:
                 try:
                     # Only the wait for the server is timed, never the caller who has to make room.
                     async with asyncio.timeout(self._options.silence_seconds):
-                        message = await anext(messages)
+                        together = await anext(messages)
                 except StopAsyncIteration:
                     return
                 except TimeoutError:
                     self._connection.leave()
                     raise ConnectionLost("the server has fallen silent") from None
-                yield message
+                yield together
 
     def _heard(self) -> None:
         self._failures, self._away_since, self._begun = 0, 0, True

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-import pyqwest
+from urllib.request import getproxies, proxy_bypass
 
 from airunner.domain.limits import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
-_CONNECT_SECONDS = 5.0
-_IDLE_CONNECTIONS = 64
-_PARTING_SECONDS = 0.05
-# A proxy that is for no host, by name or by address: without one, those of the environment would count.
-_NO_PROXY = pyqwest.Proxy("http://127.0.0.1:9", no_proxy="*,0.0.0.0/0,::/0")
+    from airunner.client.http.base import HttpTransport
 
 
 class Transports:
@@ -31,11 +24,7 @@ class Transports:
     """
 
     def __init__(
-        self,
-        ca_file: str | Path | None,
-        shared: pyqwest.Transport | None = None,
-        *,
-        direct: bool = False,
+        self, ca_file: str | Path | None, shared: HttpTransport | None = None, *, direct: bool = False
     ) -> None:
         """With a CA file, only what it signed is trusted. A shared transport serves all, and stays open.
 
@@ -44,22 +33,35 @@ class Transports:
         self._ca_file = ca_file
         self._shared = shared
         self._direct = direct
-        self._made: dict[bool, pyqwest.HTTPTransport] = {}
+        self._made: dict[bool, HttpTransport] = {}
 
-    def to(self, address: str) -> pyqwest.Transport:
+    def to(self, address: str) -> HttpTransport:
         """Return the way to an address."""
         if self._shared is not None:
             return self._shared
-        direct = self._direct or _is_local(address)
-        if direct not in self._made:
-            self._made[direct] = _make_transport(self._ca_file, direct=direct)
-        return self._made[direct]
+        proxied = not self._direct and bool(proxy_to(address))
+        if proxied not in self._made:
+            self._made[proxied] = _make_transport(self._ca_file, proxied=proxied)
+        return self._made[proxied]
 
     async def aclose(self) -> None:
         """Let go of all connections; a second time there is nothing to do."""
         made, self._made = self._made, {}
         for transport in made.values():
-            await transport.__aexit__(None, None, None)
+            await transport.aclose()
+
+
+def proxy_to(address: str) -> str:
+    """Return the proxy on the way to an address, by the rules of the standard library; empty for none.
+
+    These are HTTP_PROXY, HTTPS_PROXY and ALL_PROXY, but for the hosts of NO_PROXY. There is none to loopback.
+    """
+    if _is_local(address):
+        return ""
+    parts = urlsplit(address)
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all", "")
+    return "" if not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]) else proxy
 
 
 def warn_of_plaintext(addresses: Iterable[str]) -> None:
@@ -83,23 +85,12 @@ def _is_local(address: str) -> bool:
     return is_loopback(urlsplit(address).hostname or "")
 
 
-def _make_transport(ca_file: str | Path | None, *, direct: bool) -> pyqwest.HTTPTransport:
-    _part_in_good_order()
-    return pyqwest.HTTPTransport(
-        tls_ca_cert=Path(ca_file).read_bytes() if ca_file else None,
-        tls_include_system_certs=ca_file is None,
-        proxy=_NO_PROXY if direct else None,
-        connect_timeout=_CONNECT_SECONDS,
-        pool_max_idle_per_host=_IDLE_CONNECTIONS,
-        follow_redirects=False,
-        enable_otel=False,
-    )
+def _make_transport(ca_file: str | Path | None, *, proxied: bool) -> HttpTransport:
+    if proxied:
+        # Imported here, since hardly any client has a proxy to go through.
+        from airunner.client.http.library import LibraryTransport
 
+        return LibraryTransport(ca_file)
+    from airunner.client.http.pool import ConnectionPool
 
-@functools.cache
-def _part_in_good_order() -> None:
-    """Give the transport's native threads a moment before the interpreter goes away.
-
-    One that comes back to Python after that aborts the whole process, before Python 3.13.
-    """
-    atexit.register(time.sleep, _PARTING_SECONDS)
+    return ConnectionPool(ca_file)

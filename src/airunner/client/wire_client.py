@@ -11,13 +11,8 @@ from airunner.client.batch_calls import send_batch
 from airunner.client.connection import CallRules, connect, parse_servers
 from airunner.client.monitor import Monitor, MonitorOptions
 from airunner.client.transport import Transports
-from airunner.codec import answers, dead_letters, settings
+from airunner.codec import answers, dead_letters, methods, settings
 from airunner.codec.completions import CompletionWriter, complete_batch_to_pb
-from airunner.codec.gen.job.v1.job_connect import (
-    AdminServiceClient,
-    JobEventsServiceClient,
-    JobServiceClient,
-)
 from airunner.codec.requests import (
     cancel_to_pb,
     dequeue_to_pb,
@@ -45,8 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
     from pathlib import Path
 
-    import pyqwest
-
+    from airunner.client.http.base import HttpTransport
     from airunner.codec.gen.job.v1 import job_pb2 as pb
     from airunner.domain.answers import (
         DeadLetter,
@@ -99,7 +93,7 @@ class WireClient:
         timeout_seconds: float = 30,
         clock: Clock | None = None,
         retry: RetryPolicy | None = None,
-        transport: pyqwest.Transport | None = None,
+        transport: HttpTransport | None = None,
     ) -> None:
         rules = CallRules(
             clock=clock or SystemClock(),
@@ -111,10 +105,10 @@ class WireClient:
         self._clock = rules.clock
         # A transport that was given belongs to its giver.
         self._transports = Transports(ca_file, transport)
-        self._jobs = connect(JobServiceClient, addresses, self._transports, rules)
-        self._admin = connect(AdminServiceClient, addresses, self._transports, rules)
+        self._jobs = connect(addresses, self._transports, rules)
+        self._admin = connect(addresses, self._transports, rules)
         events_addresses = parse_servers(events_servers) if events_servers else addresses
-        self._events = connect(JobEventsServiceClient, events_addresses, self._transports, rules)
+        self._events = connect(events_addresses, self._transports, rules)
 
     async def __aenter__(self) -> Self:
         """Return the client itself; it connects when it is first used."""
@@ -142,7 +136,7 @@ class WireClient:
         if wait_seconds is None:
             wait_seconds = limits.DEFAULT_DEQUEUE_WAIT_SECONDS
         reply = await self._jobs.call(
-            JobServiceClient.dequeue_jobs,
+            methods.DEQUEUE_JOBS,
             dequeue_to_pb(request),
             wait_seconds=wait_seconds,
             undo=self._hand_back,
@@ -152,7 +146,7 @@ class WireClient:
     async def update_job(self, request: UpdateRequest) -> HeldJob:
         """Extend the visibility of a held job; with `wait_seconds`, also wait for news."""
         reply = await self._jobs.call(
-            JobServiceClient.update_job, update_to_pb(request), wait_seconds=request.wait_seconds
+            methods.UPDATE_JOB, update_to_pb(request), wait_seconds=request.wait_seconds
         )
         return answers.held_from_pb(reply)
 
@@ -163,7 +157,7 @@ class WireClient:
 
     async def release_job(self, request: ReleaseRequest) -> JobState:
         """Give a held job back."""
-        reply = await self._jobs.call(JobServiceClient.release_job, release_to_pb(request))
+        reply = await self._jobs.call(methods.RELEASE_JOB, release_to_pb(request))
         return answers.state_from_pb(reply)
 
     async def get_job(self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False) -> Job:
@@ -172,27 +166,27 @@ class WireClient:
         With `want_payload_urls` and where the server keeps its payloads apart, also where these can be read.
         """
         request = get_to_pb(job_id=job_id, wait_seconds=wait_seconds, want_payload_urls=want_payload_urls)
-        reply = await self._jobs.call(JobServiceClient.get_job, request, wait_seconds=wait_seconds)
+        reply = await self._jobs.call(methods.GET_JOB, request, wait_seconds=wait_seconds)
         return answers.one_job_from_pb(reply)
 
     async def list_jobs(self, query: JobQuery) -> JobPage:
         """Return jobs, newest first."""
-        reply = await self._jobs.call(JobServiceClient.list_jobs, query_to_pb(query))
+        reply = await self._jobs.call(methods.LIST_JOBS, query_to_pb(query))
         return answers.page_from_pb(reply)
 
     async def cancel_job(self, job_id: str) -> Job:
         """Cancel a job; a terminal one is returned unchanged."""
-        reply = await self._jobs.call(JobServiceClient.cancel_job, cancel_to_pb(job_id))
+        reply = await self._jobs.call(methods.CANCEL_JOB, cancel_to_pb(job_id))
         return answers.one_job_from_pb(reply)
 
     async def retry_job(self, job_id: str, request_id: str = "") -> Job:
         """Enqueue a copy of a terminal job. Idempotent on request_id; without one, one is minted."""
         request = retry_to_pb(job_id=job_id, request_id=request_id or str(uuid.uuid4()))
-        return answers.one_job_from_pb(await self._jobs.call(JobServiceClient.retry_job, request))
+        return answers.one_job_from_pb(await self._jobs.call(methods.RETRY_JOB, request))
 
     async def page_queues(self, query: OverviewQuery) -> QueuePage:
         """Return a page of the queues that were used, by name."""
-        reply = await self._jobs.call(JobServiceClient.list_queues, queues_query_to_pb(query))
+        reply = await self._jobs.call(methods.LIST_QUEUES, queues_query_to_pb(query))
         return answers.queues_from_pb(reply)
 
     async def list_queues(self) -> Sequence[QueueStats]:
@@ -202,13 +196,13 @@ class WireClient:
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
         if paused:
-            await self._jobs.call(JobServiceClient.pause_queue, pause_to_pb(queue))
+            await self._jobs.call(methods.PAUSE_QUEUE, pause_to_pb(queue))
         else:
-            await self._jobs.call(JobServiceClient.resume_queue, resume_to_pb(queue))
+            await self._jobs.call(methods.RESUME_QUEUE, resume_to_pb(queue))
 
     async def page_workers(self, query: OverviewQuery) -> WorkerPage:
         """Return a page of the workers that called the server lately, by name."""
-        reply = await self._jobs.call(JobServiceClient.list_workers, workers_query_to_pb(query))
+        reply = await self._jobs.call(methods.LIST_WORKERS, workers_query_to_pb(query))
         return answers.workers_from_pb(reply)
 
     async def list_workers(self) -> Sequence[WorkerSeen]:
@@ -218,13 +212,13 @@ class WireClient:
     async def list_dead_letters(self, queue: str, *, max_messages: int = 0) -> DeadLetterPage:
         """Look at dead letters; FailedPrecondition where the store has no dead-letter queues."""
         request = dead_letters.list_to_pb(queue=queue, max_messages=max_messages)
-        reply = await self._admin.call(AdminServiceClient.list_dead_letters, request)
+        reply = await self._admin.call(methods.LIST_DEAD_LETTERS, request)
         return dead_letters.page_from_pb(reply)
 
     async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
         """Send dead letters back to their queue."""
         request = dead_letters.redrive_to_pb(redrive)
-        reply = await self._admin.call(AdminServiceClient.redrive_dead_letters, request)
+        reply = await self._admin.call(methods.REDRIVE_DEAD_LETTERS, request)
         return dead_letters.redriven_from_pb(reply)
 
     async def purge_dead_letters(
@@ -232,28 +226,28 @@ class WireClient:
     ) -> Sequence[DeadLetter]:
         """Delete dead letters."""
         request = dead_letters.purge_to_pb(queue=queue, max_messages=max_messages, dry_run=dry_run)
-        reply = await self._admin.call(AdminServiceClient.purge_dead_letters, request)
+        reply = await self._admin.call(methods.PURGE_DEAD_LETTERS, request)
         return dead_letters.purged_from_pb(reply)
 
     async def list_settings(self) -> Sequence[Setting]:
         """Return the settings that can be changed while servers run, by name."""
-        reply = await self._admin.call(AdminServiceClient.list_settings, settings.list_to_pb())
+        reply = await self._admin.call(methods.LIST_SETTINGS, settings.list_to_pb())
         return settings.settings_from_pb(reply)
 
     async def set_setting(self, name: str, value: str) -> Setting:
         """Set a setting; InvalidArgument if there is none of that name, or the value is not allowed."""
         request = settings.set_to_pb(name=name, value=value)
-        return settings.changed_from_pb(await self._admin.call(AdminServiceClient.set_setting, request))
+        return settings.changed_from_pb(await self._admin.call(methods.SET_SETTING, request))
 
     async def unset_setting(self, name: str) -> Setting:
         """Let the configured value of a setting hold again."""
         request = settings.unset_to_pb(name)
-        return settings.changed_from_pb(await self._admin.call(AdminServiceClient.unset_setting, request))
+        return settings.changed_from_pb(await self._admin.call(methods.UNSET_SETTING, request))
 
     async def publish_events(self, task_token: str, events: Sequence[Event]) -> Published:
         """Append events of the attempt that the token holds. May be repeated."""
         request = publish_to_pb(task_token, events)
-        reply = await self._events.call(JobEventsServiceClient.publish_job_event_batch, request)
+        reply = await self._events.call(methods.PUBLISH_JOB_EVENT_BATCH, request)
         return answers.published_from_pb(reply)
 
     async def stream_events(self, request: StreamRequest) -> AsyncGenerator[Event, None]:
@@ -267,26 +261,26 @@ class WireClient:
                     yield event
 
     def _watch(self, request: StreamRequest, options: MonitorOptions) -> AsyncGenerator[list[Event], None]:
-        method = JobEventsServiceClient.stream_job_event_batches
+        method = methods.STREAM_JOB_EVENT_BATCHES
         return Monitor(self._events, method, self.get_job, request, options).batches()
 
     async def _enqueue_one(self, message: pb.EnqueueJobRequest) -> Enqueued:
-        return answers.enqueued_from_pb(await self._jobs.call(JobServiceClient.enqueue_job, message))
+        return answers.enqueued_from_pb(await self._jobs.call(methods.ENQUEUE_JOB, message))
 
     async def _enqueue_many(
         self, entries: Sequence[pb.EnqueueJobRequest]
     ) -> Sequence[Enqueued | AirunnerError]:
         request = enqueue_batch_to_pb(entries)
-        return answers.enqueue_outcomes_from_pb(await self._jobs.call(JobServiceClient.enqueue_jobs, request))
+        return answers.enqueue_outcomes_from_pb(await self._jobs.call(methods.ENQUEUE_JOBS, request))
 
     async def _complete_one(self, message: pb.CompleteJobRequest) -> JobState:
-        return answers.state_from_pb(await self._jobs.call(JobServiceClient.complete_job, message))
+        return answers.state_from_pb(await self._jobs.call(methods.COMPLETE_JOB, message))
 
     async def _complete_many(
         self, entries: Sequence[pb.CompleteJobRequest]
     ) -> Sequence[JobState | AirunnerError]:
         request = complete_batch_to_pb(entries)
-        reply = await self._jobs.call(JobServiceClient.complete_jobs, request)
+        reply = await self._jobs.call(methods.COMPLETE_JOBS, request)
         return answers.complete_outcomes_from_pb(reply)
 
     async def _hand_back(self, reply: pb.DequeueJobsResponse) -> None:

@@ -1,46 +1,45 @@
-"""The one table between our errors and Connect codes, in both directions."""
+"""The one table between our errors and the codes of the wire, in both directions.
+
+Codes go by their names, so that whoever only calls a server does not load a server's library.
+"""
 
 from __future__ import annotations
 
 import math
-
-from connectrpc.code import Code
-from connectrpc.errors import ConnectError
-from protobuf.wkt import Any as AnyMessage
+from dataclasses import dataclass
 
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import duration_millis, set_duration
 from airunner.domain import errors
 
-_CODES: dict[type[errors.AirunnerError], Code] = {
-    errors.InvalidArgument: Code.INVALID_ARGUMENT,
-    errors.NotFound: Code.NOT_FOUND,
-    errors.FailedPrecondition: Code.FAILED_PRECONDITION,
-    errors.AlreadyExists: Code.ALREADY_EXISTS,
-    errors.SequenceMismatch: Code.OUT_OF_RANGE,
-    errors.ResourceExhausted: Code.RESOURCE_EXHAUSTED,
-    errors.Unavailable: Code.UNAVAILABLE,
-    errors.DeadlineExceeded: Code.DEADLINE_EXCEEDED,
-    errors.Unauthenticated: Code.UNAUTHENTICATED,
-    errors.PermissionDenied: Code.PERMISSION_DENIED,
-    errors.InternalError: Code.INTERNAL,
+_CODES: dict[type[errors.AirunnerError], str] = {
+    errors.InvalidArgument: "invalid_argument",
+    errors.NotFound: "not_found",
+    errors.FailedPrecondition: "failed_precondition",
+    errors.AlreadyExists: "already_exists",
+    errors.SequenceMismatch: "out_of_range",
+    errors.ResourceExhausted: "resource_exhausted",
+    errors.Unavailable: "unavailable",
+    errors.DeadlineExceeded: "deadline_exceeded",
+    errors.Unauthenticated: "unauthenticated",
+    errors.PermissionDenied: "permission_denied",
+    errors.InternalError: "internal",
 }
 _ERRORS = {code: kind for kind, code in _CODES.items() if kind is not errors.SequenceMismatch}
 _HTTP_STATUSES = {
-    Code.INVALID_ARGUMENT: 400,
-    Code.FAILED_PRECONDITION: 400,
-    Code.OUT_OF_RANGE: 400,
-    Code.UNAUTHENTICATED: 401,
-    Code.PERMISSION_DENIED: 403,
-    Code.NOT_FOUND: 404,
-    Code.ALREADY_EXISTS: 409,
-    Code.RESOURCE_EXHAUSTED: 429,
-    Code.UNAVAILABLE: 503,
-    Code.DEADLINE_EXCEEDED: 504,
+    "invalid_argument": 400,
+    "failed_precondition": 400,
+    "out_of_range": 400,
+    "unauthenticated": 401,
+    "permission_denied": 403,
+    "not_found": 404,
+    "already_exists": 409,
+    "resource_exhausted": 429,
+    "unavailable": 503,
+    "deadline_exceeded": 504,
 }
-# How the library says it, whose code for it is that of any other limit.
+# How a server says it, with the code of any other limit.
 _TOO_LARGE = "message is larger than"
-_TYPE_PREFIX = "type.googleapis.com/"
 _MISMATCH_TYPE = pb.SequenceMismatch.DESCRIPTOR.full_name
 _TOKEN_TYPE = pb.InvalidTaskToken.DESCRIPTOR.full_name
 _RETRY_TYPE = "google.rpc.RetryInfo"
@@ -48,45 +47,51 @@ _RETRY_TYPE = "google.rpc.RetryInfo"
 _MAX_RETRY_MS = 300_000
 
 
-def code_of(error: errors.AirunnerError) -> Code:
+@dataclass(frozen=True, slots=True)
+class WireError:
+    """An error as the wire carries it. A detail is the name of a message's type, and its bytes."""
+
+    code: str
+    message: str
+    details: tuple[tuple[str, bytes], ...] = ()
+
+
+def code_of(error: errors.AirunnerError) -> str:
     """Return the code of an error: that of its class, or of the nearest class above."""
     return next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
 
 
-def to_connect(error: errors.AirunnerError) -> ConnectError:
+def to_wire(error: errors.AirunnerError) -> WireError:
     """Return an error as the wire carries it."""
     details = []
-    # The library packs details with another protobuf runtime than ours, so these are packed by hand.
     if isinstance(error, errors.SequenceMismatch):
-        detail = pb.SequenceMismatch(expected_sequence=error.expected).SerializeToString()
-        details.append(AnyMessage(type_url=_TYPE_PREFIX + _MISMATCH_TYPE, value=detail))
+        mismatch = pb.SequenceMismatch(expected_sequence=error.expected)
+        details.append((_MISMATCH_TYPE, mismatch.SerializeToString()))
     if isinstance(error, errors.InvalidTaskToken):
-        details.append(AnyMessage(type_url=_TYPE_PREFIX + _TOKEN_TYPE, value=b""))
+        details.append((_TOKEN_TYPE, b""))
     if isinstance(error, errors.Overloaded):
-        detail = _retry_info(error).SerializeToString()
-        details.append(AnyMessage(type_url=_TYPE_PREFIX + _RETRY_TYPE, value=detail))
-    return ConnectError(code_of(error), error.text, details)
+        details.append((_RETRY_TYPE, _retry_info(error).SerializeToString()))
+    return WireError(code_of(error), error.text, tuple(details))
 
 
-def from_connect(error: ConnectError) -> errors.AirunnerError:
-    """Return an error of ours for one that came over the wire."""
-    for detail in error.details:
-        if error.code is Code.OUT_OF_RANGE and detail.type_name == _MISMATCH_TYPE:
-            mismatch = pb.SequenceMismatch.FromString(detail.message_bytes)
-            return _mismatch(mismatch.expected_sequence, error.message)
-        if error.code is Code.INVALID_ARGUMENT and detail.type_name == _TOKEN_TYPE:
-            return errors.InvalidTaskToken(error.message)
-        if error.code is Code.RESOURCE_EXHAUSTED and detail.type_name == _RETRY_TYPE:
-            return _overloaded(pb.RetryInfo.FromString(detail.message_bytes), error.message)
-    if error.code is Code.RESOURCE_EXHAUSTED and error.message.startswith(_TOO_LARGE):
-        return errors.MessageTooLarge(error.message)
-    return _ERRORS.get(error.code, errors.InternalError)(error.message)
+def from_wire(wire: WireError) -> errors.AirunnerError:
+    """Return an error of ours for one that came over the wire; a code that we do not know is internal."""
+    for kind, value in wire.details:
+        if wire.code == "out_of_range" and kind == _MISMATCH_TYPE:
+            return _mismatch(pb.SequenceMismatch.FromString(value).expected_sequence, wire.message)
+        if wire.code == "invalid_argument" and kind == _TOKEN_TYPE:
+            return errors.InvalidTaskToken(wire.message)
+        if wire.code == "resource_exhausted" and kind == _RETRY_TYPE:
+            return _overloaded(pb.RetryInfo.FromString(value), wire.message)
+    if wire.code == "resource_exhausted" and wire.message.startswith(_TOO_LARGE):
+        return errors.MessageTooLarge(wire.message)
+    return _ERRORS.get(wire.code, errors.InternalError)(wire.message)
 
 
 def to_entry(error: errors.AirunnerError) -> pb.EntryError:
     """Return the error of one entry of a batch."""
     return pb.EntryError(
-        code=code_of(error).value,
+        code=code_of(error),
         message=error.text,
         expected_sequence=error.expected if isinstance(error, errors.SequenceMismatch) else 0,
         retry_info=_retry_info(error) if isinstance(error, errors.Overloaded) else None,
@@ -102,24 +107,19 @@ def from_entry(entry: pb.EntryError) -> errors.AirunnerError:
         return _overloaded(entry.retry_info, entry.message)
     if entry.invalid_task_token:
         return errors.InvalidTaskToken(entry.message)
-    return _ERRORS.get(Code(entry.code), errors.InternalError)(entry.message)
+    return _ERRORS.get(entry.code, errors.InternalError)(entry.message)
 
 
 def to_http(error: errors.AirunnerError) -> tuple[int, dict[str, str]]:
     """Return an error as plain HTTP carries it: the status, and the body that Connect would send."""
     code = code_of(error)
-    return _HTTP_STATUSES.get(code, 500), {"code": code.value, "message": error.text}
+    return _HTTP_STATUSES.get(code, 500), {"code": code, "message": error.text}
 
 
 def http_headers(error: errors.AirunnerError) -> dict[str, str]:
     """Return the headers that go with an error: when to come back, in whole seconds."""
     after = errors.retry_after_seconds(error)
     return {"retry-after": str(math.ceil(after))} if after else {}
-
-
-def is_cancellation(error: ConnectError) -> bool:
-    """Return whether an error of the library stands for a cancelled task."""
-    return error.code is Code.CANCELED
 
 
 def _retry_info(error: errors.Overloaded) -> pb.RetryInfo:

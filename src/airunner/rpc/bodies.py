@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from connectrpc.compression.gzip import GzipCompression
 
-from airunner.codec.errors import to_connect
 from airunner.domain.errors import AirunnerError
+from airunner.rpc.errors import to_connect
 from airunner.services.admission import RequestBody
 
 if TYPE_CHECKING:

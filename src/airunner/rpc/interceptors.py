@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from connectrpc.errors import ConnectError
 
-from airunner.codec.errors import http_headers, to_connect
+from airunner.codec.errors import http_headers
 from airunner.domain.errors import AirunnerError, InternalError
+from airunner.rpc.errors import to_connect
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:

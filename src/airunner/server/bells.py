@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import pyqwest
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Route
 
 from airunner import telemetry
+from airunner.client.http.base import Target
 from airunner.client.transport import Transports
 from airunner.domain.errors import PermissionDenied, Unavailable
 from airunner.services.rates import Buckets, network_of
@@ -35,6 +35,8 @@ CALLS_PER_SECOND: Final = 200
 """From one address; a server posts a hundred at most."""
 _CALL_BURST: Final = 400
 _TAKEN: Final = 204
+# Whoever posts gives up sooner, and tells so.
+_POST_MS: Final = 30_000
 
 
 def bell_route(bells: SignedBells, ring: Callable[[str], None], clock: Clock) -> Route:
@@ -85,8 +87,8 @@ class HttpBellPost:
 
     async def post(self, address: str, body: bytes, signature: str) -> None:
         """Post a bell; raise unless it was taken."""
-        http = pyqwest.Client(self._transports.to(address))
-        answer = await http.post(f"{address}{BELL_PATH}", headers={SIGNATURE_HEADER: signature}, content=body)
+        target = Target(address, BELL_PATH, {SIGNATURE_HEADER: signature})
+        answer = await self._transports.to(address).post(target, body, timeout_ms=_POST_MS)
         if answer.status != _TAKEN:
             raise Unavailable(f"{address} answered a bell with {answer.status}")
 
