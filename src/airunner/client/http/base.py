@@ -34,8 +34,9 @@ class Target:
 
     address: str
     path: str
-    headers: Mapping[str, str]
-    head: bytes = field(init=False)
+    headers: Mapping[str, str] = field(repr=False)
+    """A key may be among them."""
+    head: bytes = field(init=False, repr=False)
     """The beginning of a request, as HTTP/1.1 writes it."""
 
     def __post_init__(self) -> None:
