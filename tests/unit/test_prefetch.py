@@ -38,11 +38,11 @@ class Source:
     handed_out: int = 0
     closed: bool = False
 
-    async def open(self) -> AsyncGenerator[int, None]:
+    async def open(self, size: int) -> AsyncGenerator[tuple[int, int], None]:
         try:
             for number in range(self.numbers):
                 self.handed_out += 1
-                yield number
+                yield number, size
             if self.error:
                 raise self.error
             if self.endless:
@@ -52,7 +52,7 @@ class Source:
 
 
 def ahead(source: Source, *, items: int = 1000, size: int = 1) -> AsyncGenerator[int, None]:
-    return fetch_ahead(source.open(), lambda _: size, PrefetchBounds(items=items, bytes=1000))
+    return fetch_ahead(source.open(size), PrefetchBounds(items=items, bytes=1000))
 
 
 async def settle() -> None:
@@ -192,6 +192,9 @@ def _message(event: Event) -> pb.StreamJobEventBatchesResponse:
     )
 
 
+WIRE_BYTES = len(_message(make_batch(1, 10)).event)
+
+
 def watch(server: ScriptedServer, options: MonitorOptions) -> AsyncGenerator[list[Event], None]:
     async def find_job(_: str) -> Job:
         raise AssertionError
@@ -205,7 +208,7 @@ def watch(server: ScriptedServer, options: MonitorOptions) -> AsyncGenerator[lis
 
 @pytest.mark.parametrize(
     ("bounds", "kept"),
-    [(PrefetchBounds(), 64), (PrefetchBounds(items=3), 3), (PrefetchBounds(bytes=4000), 2)],
+    [(PrefetchBounds(), 64), (PrefetchBounds(items=3), 3), (PrefetchBounds(bytes=WIRE_BYTES * 3 // 2), 2)],
     ids=["by default", "batches", "bytes"],
 )
 async def test_the_monitor_fetches_within_its_bounds(bounds: PrefetchBounds, kept: int) -> None:

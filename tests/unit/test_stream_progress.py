@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airunner.codec.events import decode_event, encode_event
-from airunner.domain.batching import unpack
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.event import BEGINNING, EncodedEvent, Event, Position, StreamProgress, start_position
 from airunner.domain.requests import StreamRequest
@@ -48,7 +47,7 @@ def stored(event: Event, attempt: int = 1) -> EncodedEvent:
 
 
 def take(progress: StreamProgress, encoded: EncodedEvent) -> list[Event]:
-    return progress.take(encoded, unpack(decode_event(encoded), not_before=progress.last_timestamp))
+    return progress.take(encoded, decode_event(encoded))
 
 
 def test_the_part_of_a_batch_after_the_position_is_taken() -> None:

@@ -13,7 +13,6 @@ from airunner.client.http.base import ConnectionLost
 from airunner.client.prefetch import PrefetchBounds, fetch_ahead
 from airunner.codec.events import decode_event
 from airunner.codec.streams import batch_from_pb, stream_to_pb
-from airunner.domain.batching import unpack
 from airunner.domain.errors import (
     AirunnerError,
     DeadlineExceeded,
@@ -22,7 +21,7 @@ from airunner.domain.errors import (
     Unavailable,
     retry_after_seconds,
 )
-from airunner.domain.event import BEGINNING, Event, Output, Position, StreamProgress, start_position
+from airunner.domain.event import BEGINNING, Event, Position, StreamProgress, start_position
 
 if TYPE_CHECKING:
     from airunner.client.connection import ServiceConnection
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 # The server says something every 15 s, if only that it lives.
 SILENCE_SECONDS = 45.0
-# What an event takes in memory beside its output.
-_EVENT_OVERHEAD = 256
 
 
 class ConnectionState(StrEnum):
@@ -79,13 +76,14 @@ class Monitor:
     def batches(self) -> AsyncGenerator[list[Event], None]:
         """Yield the events of each stored batch, single and in order, until the server ends the stream.
 
-        Batches are fetched and unpacked ahead of the caller, within bounds. A stream that breaks or falls
+        Batches are fetched and unpacked ahead of the caller, within bounds that count the bytes of the wire.
+        A stream that breaks or falls
         silent is resumed after the last batch that came, here or at another address. What the server refuses
         is raised, after everything that came before.
         """
-        return fetch_ahead(self._fetch(), _weigh, self._options.ahead)
+        return fetch_ahead(self._fetch(), self._options.ahead)
 
-    async def _fetch(self) -> AsyncGenerator[list[Event], None]:
+    async def _fetch(self) -> AsyncGenerator[tuple[list[Event], int], None]:
         log = _Log(self._request, await self._start())
         self._away_since = self._connection.clock.monotonic()
         while True:
@@ -95,7 +93,7 @@ class Monitor:
                         self._heard()
                         for message in together:
                             if events := log.take(message):
-                                yield events
+                                yield events, len(message.event)
                 return
             except (Unavailable, DeadlineExceeded, ResourceExhausted) as error:
                 await self._wait(error)
@@ -158,13 +156,6 @@ class Monitor:
         self._state = state
 
 
-def _weigh(events: list[Event]) -> int:
-    return sum(
-        _EVENT_OVERHEAD + len(event.data.output) if isinstance(event.data, Output) else _EVENT_OVERHEAD
-        for event in events
-    )
-
-
 class _Log:
     """What has been read of a job, and what to ask for next."""
 
@@ -185,4 +176,4 @@ class _Log:
         stored = batch_from_pb(message, max(last_timestamp, self._request.from_timestamp))
         if stored is None:
             return []
-        return self._progress.take(stored, unpack(decode_event(stored), not_before=last_timestamp))
+        return self._progress.take(stored, decode_event(stored))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -23,14 +23,16 @@ class PrefetchBounds:
 
 
 async def fetch_ahead(
-    source: AsyncGenerator[T, None], weigh: Callable[[T], int], bounds: PrefetchBounds
+    source: AsyncGenerator[tuple[T, int], None], bounds: PrefetchBounds
 ) -> AsyncGenerator[T, None]:
-    """Yield what the source yields, fetched by a task that is ahead of the caller within the bounds.
+    """Yield the items of a source, fetched by a task that is ahead of the caller within the bounds.
+
+    The source yields each item with how many bytes it takes.
 
     Order is kept: an error of the source, like its end, comes after everything that was fetched before it.
     The task has ended and the source is closed when this generator is.
     """
-    buffer = _Buffer(weigh, bounds)
+    buffer = _Buffer[T](bounds)
     fetching = asyncio.create_task(buffer.fill(source))
     try:
         while await buffer.has_next():
@@ -43,8 +45,7 @@ async def fetch_ahead(
 class _Buffer(Generic[T]):
     """What was fetched and not yet taken, and how the source ended."""
 
-    def __init__(self, weigh: Callable[[T], int], bounds: PrefetchBounds) -> None:
-        self._weigh = weigh
+    def __init__(self, bounds: PrefetchBounds) -> None:
         self._bounds = bounds
         self._items: deque[tuple[T, int]] = deque()
         self._bytes = 0
@@ -53,12 +54,12 @@ class _Buffer(Generic[T]):
         self._filled = asyncio.Event()
         self._freed = asyncio.Event()
 
-    async def fill(self, source: AsyncGenerator[T, None]) -> None:
+    async def fill(self, source: AsyncGenerator[tuple[T, int], None]) -> None:
         """Fetch until the source ends; what goes wrong is kept for the caller."""
         try:
             async with aclosing(source):
-                async for item in source:
-                    self._add(item)
+                async for item, size in source:
+                    self._add(item, size)
                     await self._room()
         except asyncio.CancelledError:
             # Mostly the caller has gone; one that has not must not wait for ever.
@@ -87,8 +88,7 @@ class _Buffer(Generic[T]):
         self._freed.set()
         return item
 
-    def _add(self, item: T) -> None:
-        size = self._weigh(item)
+    def _add(self, item: T, size: int) -> None:
         self._items.append((item, size))
         self._bytes += size
         self._filled.set()

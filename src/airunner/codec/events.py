@@ -16,9 +16,9 @@ from airunner.codec.enums import enum_from_pb, enum_or, to_wire
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import duration_millis, instant, set_duration, set_instant
 from airunner.domain import limits
-from airunner.domain.batching import DEFAULT_PLAYBACK_MS
 from airunner.domain.errors import InvalidArgument, NonMonotonicSequence
 from airunner.domain.event import (
+    DEFAULT_PLAYBACK_MS,
     EncodedEvent,
     Event,
     EventData,
@@ -45,6 +45,9 @@ _FIELD_TYPES = {
     "gap": EventType.GAP,
     "progress": EventType.PROGRESS,
 }
+
+
+_STREAMS = {int(stream): stream for stream in StreamType}
 
 
 def encode_event(event: Event) -> EncodedEvent:
@@ -275,7 +278,12 @@ def _data(message: pb.JobEvent) -> EventData:
 
 def _batch(batch: pb.OutputBatchEvent) -> OutputBatch:
     return OutputBatch(
-        outputs=tuple(Output(item.output, _stream(item.stream)) for item in packing.outputs(batch)),
+        outputs=tuple(
+            [
+                Output(item.output, _STREAMS.get(item.stream, StreamType.STDOUT))
+                for item in packing.outputs(batch)
+            ]
+        ),
         start_sequence=batch.start_sequence,
         end_sequence=batch.end_sequence,
         timestamps=tuple(batch.timestamps),

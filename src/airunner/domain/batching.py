@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from airunner.domain.execution import BatchingConfig
 
-# The pace of a replay whose batches do not say theirs.
-DEFAULT_PLAYBACK_MS = 50
 _START_WITHIN_MS = 100
 _WATCHED_INTERVAL_MS = 100
 _QUIET_INTERVAL_MS = 5_000
@@ -210,14 +208,12 @@ def unpack(event: Event, *, not_before: int = 0) -> list[Event]:
     batch = event.data
     if not isinstance(batch, OutputBatch):
         return [event]
-    stamps: Sequence[int] = batch.timestamps
-    if not stamps:
-        step = batch.playback_interval_millis or DEFAULT_PLAYBACK_MS
-        base = max(event.timestamp, not_before)
-        stamps = range(base, base + step * len(batch.outputs), step)
     return [
-        Event(sequence=sequence, timestamp=stamp, data=output, attempt=event.attempt)
-        for sequence, stamp, output in zip(
-            range(batch.start_sequence, batch.end_sequence + 1), stamps, batch.outputs, strict=True
+        Event(sequence=sequence, timestamp=time, data=output, attempt=event.attempt)
+        for sequence, time, output in zip(
+            range(batch.start_sequence, batch.end_sequence + 1),
+            batch.times(max(event.timestamp, not_before)),
+            batch.outputs,
+            strict=True,
         )
     ]

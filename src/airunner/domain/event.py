@@ -11,10 +11,12 @@ from airunner.domain.errors import InvalidArgument
 from airunner.domain.record import record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from airunner.domain.requests import StreamRequest
 
+DEFAULT_PLAYBACK_MS: Final = 50
+"""The pace of a replay whose batches do not say theirs."""
 _CURSOR = re.compile(r"([0-9a-f]{1,8})-([0-9a-f]{1,10})")
 
 
@@ -37,7 +39,7 @@ class EventType(IntEnum):
     PROGRESS = 7
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Output:
     """Bytes that were written, mostly one line with its newline."""
 
@@ -54,6 +56,13 @@ class OutputBatch:
     end_sequence: int
     timestamps: tuple[int, ...] = ()
     playback_interval_millis: int = 0
+
+    def times(self, first_at: int) -> Sequence[int]:
+        """Return the time of each output; those that it lacks are simulated, from the first one on."""
+        if self.timestamps:
+            return self.timestamps
+        step = self.playback_interval_millis or DEFAULT_PLAYBACK_MS
+        return range(first_at, first_at + step * len(self.outputs), step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +113,7 @@ class Progress:
 EventData: TypeAlias = Output | OutputBatch | ProcessStart | ProcessEnd | ProcessError | Gap | Progress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Event:
     """One event, or a batch of outputs under the sequence of its first."""
 
@@ -215,8 +224,8 @@ class StreamProgress:
         """From when on events are wanted; 0 once the first of them was found: all that follow are."""
         self._attempt = start.attempt
 
-    def take(self, stored: EncodedEvent, events: Iterable[Event]) -> list[Event]:
-        """Return the wanted ones of the single events that `stored` holds, with their cursors.
+    def take(self, stored: EncodedEvent, event: Event) -> list[Event]:
+        """Return the wanted ones of the single events of `event`, which `stored` holds, with their cursors.
 
         Wanted is what comes after the position and is not too old. Stored events must come in their order;
         one that came before has nothing that is wanted. Where the clock of a worker was set back between two
@@ -224,15 +233,43 @@ class StreamProgress:
         """
         if stored.attempt != self._attempt:
             self._attempt, self.last_timestamp = stored.attempt, 0
-        wanted = []
-        for event in events:
-            self.last_timestamp = max(self.last_timestamp, event.timestamp)
-            position = Position(stored.attempt, event.last_sequence)
-            if position > self.position and self.last_timestamp >= self.from_timestamp:
-                self.from_timestamp = 0
-                wanted.append(replace(event, timestamp=self.last_timestamp, cursor=position.cursor))
+        data = event.data
+        if isinstance(data, OutputBatch):
+            times = data.times(max(event.timestamp, self.last_timestamp))
+            wanted = self._take(stored.attempt, data.start_sequence, times, data.outputs)
+        elif event.last_sequence == event.sequence:
+            wanted = self._take(stored.attempt, event.sequence, (event.timestamp,), (data,))
+        else:
+            wanted = self._take_whole(stored, event)
         self.position = max(self.position, stored.position)
         return wanted
+
+    def _take(
+        self, attempt: int, first: int, times: Sequence[int], datas: Sequence[EventData]
+    ) -> list[Event]:
+        """Return the wanted ones of events of consecutive sequences."""
+        position, latest = self.position, self.last_timestamp
+        # Sequences up to this one came before.
+        seen = position.sequence if position.attempt == attempt else 0
+        if position.attempt > attempt:
+            seen = first + len(datas)
+        wanted: list[Event] = []
+        for sequence, (time, data) in enumerate(zip(times, datas, strict=True), first):
+            latest = max(latest, time)
+            if sequence > seen and latest >= self.from_timestamp:
+                self.from_timestamp = 0
+                wanted.append(Event(sequence, latest, data, attempt, f"{attempt:x}-{sequence:x}"))
+        self.last_timestamp = latest
+        return wanted
+
+    def _take_whole(self, stored: EncodedEvent, event: Event) -> list[Event]:
+        """Return an event that covers several sequences, if its last one is wanted."""
+        self.last_timestamp = max(self.last_timestamp, event.timestamp)
+        if stored.position <= self.position or self.last_timestamp < self.from_timestamp:
+            return []
+        self.from_timestamp = 0
+        position = Position(stored.attempt, event.last_sequence)
+        return [replace(event, timestamp=self.last_timestamp, attempt=stored.attempt, cursor=position.cursor)]
 
 
 _TYPES: dict[type, EventType] = {

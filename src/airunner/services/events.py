@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from airunner.codec.events import decode_event, encode_events
 from airunner.domain import limits
 from airunner.domain.answers import Published
-from airunner.domain.batching import unpack
 from airunner.domain.errors import Unavailable
 from airunner.domain.event import StreamProgress, start_position, wanted_types
 from airunner.domain.job import JobState
@@ -100,8 +99,7 @@ class EventService:
                 if encoded is None:
                     yield None
                     continue
-                events = unpack(decode_event(encoded), not_before=progress.last_timestamp)
-                for event in progress.take(encoded, events):
+                for event in progress.take(encoded, decode_event(encoded)):
                     yield event
 
     async def stream_encoded(
