@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from airunner.client.http.base import MAX_BODY_BYTES, ConnectionLost, Target
 from airunner.codec.error_json import error_of_answer, error_of_end
 from airunner.codec.errors import WireError, from_wire
-from airunner.codec.methods import parse
+from airunner.codec.methods import parse_answer
 from airunner.domain.errors import InternalError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Channel:
         return target
 
     def _parse(self, method: Method[Q, R], body: bytes) -> R:
-        message = parse(method, body)
+        message = parse_answer(method, body)
         if message is None:
             raise InternalError(f"{self._address} answered with a message that cannot be read")
         return message

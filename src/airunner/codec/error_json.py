@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 import json
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from http import HTTPStatus
 from typing import Final
 
@@ -31,6 +31,16 @@ def error_of_answer(status: int, content_type: str, body: bytes) -> WireError:
     if parsed is None:
         return WireError(_code_of(status), _phrase(status))
     return _read(parsed, _code_of(status), "unavailable")
+
+
+def error_to_json(wire: WireError) -> bytes:
+    """Return an error as the body of an answer."""
+    written: dict[str, object] = {"code": wire.code, "message": wire.message}
+    if wire.details:
+        written["details"] = [
+            {"type": kind, "value": b64encode(value).decode().rstrip("=")} for kind, value in wire.details
+        ]
+    return json.dumps(written, ensure_ascii=False).encode()
 
 
 def error_of_end(body: bytes) -> WireError | None:

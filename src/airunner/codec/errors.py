@@ -27,6 +27,7 @@ _CODES: dict[type[errors.AirunnerError], str] = {
 }
 _ERRORS = {code: kind for kind, code in _CODES.items() if kind is not errors.SequenceMismatch}
 _HTTP_STATUSES = {
+    "canceled": 499,
     "invalid_argument": 400,
     "failed_precondition": 400,
     "out_of_range": 400,
@@ -113,7 +114,12 @@ def from_entry(entry: pb.EntryError) -> errors.AirunnerError:
 def to_http(error: errors.AirunnerError) -> tuple[int, dict[str, str]]:
     """Return an error as plain HTTP carries it: the status, and the body that Connect would send."""
     code = code_of(error)
-    return _HTTP_STATUSES.get(code, 500), {"code": code, "message": error.text}
+    return status_of(code), {"code": code, "message": error.text}
+
+
+def status_of(code: str) -> int:
+    """Return the HTTP status of a code."""
+    return _HTTP_STATUSES.get(code, 500)
 
 
 def http_headers(error: errors.AirunnerError) -> dict[str, str]:

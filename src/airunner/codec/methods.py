@@ -1,4 +1,4 @@
-"""The methods of our services as a caller needs them: where each is, and what it answers with.
+"""The methods of our services: where each is, what it takes, and what it answers with.
 
 Those that take a stream of requests, or answer with one that nobody reads, are not here: no client of ours
 calls them.
@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 from google.protobuf.message import DecodeError
 
 from airunner.codec.gen.job.v1 import job_pb2 as pb
+from airunner.domain.errors import InvalidArgument
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -21,13 +22,27 @@ R_co = TypeVar("R_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Q_contra, R_co]):
-    """A method: its path, and the type of its answer or of each message of its stream."""
+    """A method: its path, the type of what it takes, and that of its answer or each message of its stream."""
 
     path: str
+    request: type[Any]
     answer: type[R_co]
 
+    @property
+    def name(self) -> str:
+        """Its name, without that of its service."""
+        return self.path.rpartition("/")[2]
 
-def parse(method: Method[Q, R], body: bytes) -> R | None:
+
+def parse_request(method: Method[Q, R], body: bytes) -> Q:
+    """Return what is asked of a method; InvalidArgument if it cannot be read."""
+    try:
+        return cast("Q", method.request.FromString(body))
+    except DecodeError as error:
+        raise InvalidArgument(f"unmarshal message: {error}") from None
+
+
+def parse_answer(method: Method[Q, R], body: bytes) -> R | None:
     """Return the answer of a method from its bytes; None if it cannot be read."""
     try:
         return cast("R", cast("Any", method.answer).FromString(body))
@@ -36,7 +51,7 @@ def parse(method: Method[Q, R], body: bytes) -> R | None:
 
 
 def _method(service: str, request: type[Q], answer: type[R]) -> Method[Q, R]:
-    return Method(f"/{service}/{request.__name__.removesuffix('Request')}", answer)
+    return Method(f"/{service}/{request.__name__.removesuffix('Request')}", request, answer)
 
 
 _JOBS: Final = "job.v1.JobService"

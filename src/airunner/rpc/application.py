@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from connectrpc.compat import google_protobuf_binary_codec, google_protobuf_json_codec
@@ -16,19 +17,25 @@ from airunner.rpc.bodies import CountedBodies, CountedGzip
 from airunner.rpc.events import JobEventsServiceEndpoint
 from airunner.rpc.interceptors import EntranceInterceptor, ErrorInterceptor
 from airunner.rpc.jobs import JobServiceEndpoint
+from airunner.rpc.thin import WAITING, thin_event_calls, thin_job_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from airunner.rpc.entrance import Entrance
+    from airunner.rpc.thin import Endpoints
     from airunner.services.composition import Services
 
 # A misspelt field or enum name in JSON is an error, not a request that means something else.
 _CODECS = (google_protobuf_binary_codec(), google_protobuf_json_codec(ignore_unknown_fields=False))
 
 
-# The calls that wait, and so must notice that nobody waits for them any more.
-_WAITING = {"DequeueJobs", "UpdateJob", "GetJob"}
+@dataclass(frozen=True, slots=True)
+class Applications:
+    """The services on the wire: the applications by path, and the endpoints of calls that need none."""
+
+    apps: Mapping[str, Any]
+    thin: Endpoints
 
 
 def build_applications(
@@ -37,8 +44,8 @@ def build_applications(
     entrance: Entrance,
     *,
     max_message_bytes: int,
-) -> dict[str, Any]:
-    """Return the applications of the named services ("jobs", "events"), by path. Jobs bring AdminService."""
+) -> Applications:
+    """Return the named services ("jobs", "events") on the wire. Jobs bring AdminService."""
     common: dict[str, Any] = {
         "interceptors": (EntranceInterceptor(entrance), ErrorInterceptor()),
         "read_max_bytes": max_message_bytes,
@@ -46,17 +53,21 @@ def build_applications(
         "compressions": (CountedGzip(),),
     }
     apps: dict[str, Any] = {}
+    thin: dict[Any, Any] = {}
     if "jobs" in service_names:
-        jobs = _JobServiceApplication(JobServiceEndpoint(services.jobs, services.clock), **common)
+        jobs_endpoint = JobServiceEndpoint(services.jobs, services.clock)
+        jobs = _JobServiceApplication(jobs_endpoint, **common)
         admin = _AdminServiceApplication(AdminServiceEndpoint(services.admin, services.settings), **common)
         apps |= {jobs.path: jobs, admin.path: admin}
+        thin |= thin_job_calls(jobs_endpoint)
     if "events" in service_names:
         endpoint = JobEventsServiceEndpoint(services.events, services.clock)
         events = _JobEventsServiceApplication(endpoint, **common)
         apps[events.path] = events
+        thin |= thin_event_calls(endpoint)
     for app in apps.values():
         app.admission = services.admission
-    return apps
+    return Applications(apps, thin)
 
 
 class _QuickCalls:
@@ -68,7 +79,7 @@ class _QuickCalls:
 
     async def _call_unary(self, endpoint: Any, http_method: str, headers: Any, codec: Any, *rest: Any) -> Any:
         _, receive, *_, ctx = rest
-        if http_method == "GET" or endpoint.method.name in _WAITING:
+        if http_method == "GET" or endpoint.method.name in WAITING:
             watched: Any = super()
             return await watched._call_unary(endpoint, http_method, headers, codec, *rest)  # noqa: SLF001  as above
         application: Any = self

@@ -11,14 +11,15 @@ from airunner.domain import limits
 from airunner.rpc.application import build_applications
 from airunner.rpc.auth import Authenticator
 from airunner.rpc.entrance import Entrance
+from airunner.rpc.thin import ThinCalls
 from airunner.server.bells import bell_route
 from airunner.server.generations import generation_routes
-from airunner.server.guard import LoopbackGuard
+from airunner.server.guard import LoopbackGuard, is_allowed
 from airunner.server.pages import health_routes
 from airunner.server.sse import event_stream_route
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from airunner.generation.session_api.service import GenerationService
     from airunner.services.composition import Services
@@ -41,9 +42,21 @@ class AppOptions:
     max_message_bytes: int = limits.MESSAGE_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class Application:
+    """An ASGI application, and the calls that a server may answer without it."""
+
+    asgi: AsgiApp
+    thin_calls: ThinCalls
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self.asgi(scope, receive, send)
+
+
 def build_app(
     services: Services, options: AppOptions, generations: GenerationService | None = None
-) -> AsgiApp:
+) -> Application:
     """Return the application of services that are open already."""
     authenticator = None if options.no_auth else Authenticator(services.store, services.clock)
     entrance = Entrance(
@@ -65,8 +78,11 @@ def build_app(
     if services.bells:
         routes.append(bell_route(services.bells, services.notifier.ring, services.clock))
     pages: Any = Starlette(routes=routes)
-    app: AsgiApp = _Router(applications, pages)
-    return LoopbackGuard(app) if options.no_auth else app
+    app: AsgiApp = _Router(applications.apps, pages)
+    if not options.no_auth:
+        return Application(app, ThinCalls(applications.thin, entrance, services.admission))
+    thin_calls = ThinCalls(applications.thin, entrance, services.admission, allows=is_allowed)
+    return Application(LoopbackGuard(app), thin_calls)
 
 
 class _Router:
@@ -75,7 +91,7 @@ class _Router:
     gRPC itself is refused like any content that is not understood: it needs trailers, which HTTP/1.1 lacks.
     """
 
-    def __init__(self, applications: dict[str, AsgiApp], pages: AsgiApp) -> None:
+    def __init__(self, applications: Mapping[str, AsgiApp], pages: AsgiApp) -> None:
         self._applications = applications
         self._pages = pages
 

@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from airunner import telemetry
 from airunner.config import raise_descriptor_limit
+from airunner.server.thin_exchange import ThinExchange
 from airunner.services.periodic import Periodic
 from airunner.telemetry.refusals import RefusalLog
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
     from airunner.domain.clock import Clock
+    from airunner.rpc.thin import ThinCalls, ThinRequest
 
 _RESERVED_DESCRIPTORS: Final = 128
 """What the store, the listener, the logs and calls of our own need beside connections."""
@@ -69,6 +71,8 @@ class ConnectionGuard:
     def __init__(self, limits: ConnectionLimits, clock: Clock) -> None:
         self.limits = limits
         self.open: set[GuardedProtocol] = set()
+        self.thin_calls: ThinCalls | None = None
+        """The calls that go the short way, where there are any."""
         self.max_connections = limits.max_connections or _connections_within(raise_descriptor_limit())
         self._clock = clock
         self._refusals = RefusalLog(telemetry.connections_refused, "connections.refused", clock)
@@ -122,6 +126,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self._received_body = 0
         """Those of them that are its body; the rest is headers, trailers and the framing of chunks."""
         self._deadline: tuple[float, ConnectionRefusal] | None = None
+        self._thin: ThinRequest | None = None
+        """A request that will go the short way if it is whole when what came is read."""
+        self._thin_body = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         """Take a connection, or refuse it when there are too many."""
@@ -152,6 +159,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self.bytes_received += len(data)
         self._received += len(data)
         super().data_received(data)
+        if self._thin:
+            self._take_the_long_way()
         if self._phase is not _Phase.IDLE and self._gathers_too_much():
             self._refuse(ConnectionRefusal.HEADERS_TOO_LARGE, 431)
 
@@ -169,19 +178,27 @@ class GuardedProtocol(HttpToolsProtocol):
             self._deadline = None
         else:
             self._expect(self._limits.body_seconds, ConnectionRefusal.BODY_TOO_SLOW)
-        super().on_headers_complete()
+        self._thin = self._thin_request()
+        if not self._thin:
+            super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Take bytes of the body, unless the request was refused."""
         self._received_body += len(body)
-        if not self.transport.is_closing():
+        if self._thin:
+            self._thin_body += body
+        elif not self.transport.is_closing():
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Take note that the request is whole: from here on, time is the server's."""
         self._phase = _Phase.IDLE
         self._deadline = None
-        if not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._thin:
+            self._take_the_short_way(self._thin)
+        else:
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  as uvicorn has it
@@ -192,6 +209,44 @@ class GuardedProtocol(HttpToolsProtocol):
         """End the connection if its deadline has passed, unless it is us who do not read."""
         if self._deadline and now >= self._deadline[0] and not self.flow.read_paused:
             self._refuse(self._deadline[1], 408)
+
+    def _thin_request(self) -> ThinRequest | None:
+        """Return the request that begins if it can go the short way: not behind one without an answer."""
+        calls = self._guard.thin_calls
+        # uvicorn says that it always is one; before the first request there is none.
+        cycle: RequestResponseCycle | None = self.cycle
+        if calls is None or not (cycle is None or cycle.response_complete):
+            return None
+        if self.parser.get_method() != b"POST" or self.parser.get_http_version() != "1.1":
+            return None
+        return calls.accept(self.url, self.headers)
+
+    def _take_the_short_way(self, request: ThinRequest) -> None:
+        calls, body = self._guard.thin_calls, self._thin_body
+        self._thin, self._thin_body = None, b""
+        if calls is None:
+            return
+        exchange = ThinExchange(
+            calls,
+            request,
+            body,
+            self.transport,
+            keep_alive=self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        self.cycle = exchange  # type: ignore[assignment]  # it has what is asked of one
+        task = exchange.start(self.client[0] if self.client else "")
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    def _take_the_long_way(self) -> None:
+        """Give a request whose body is still coming to the application, which can refuse it by its head."""
+        body, self._thin, self._thin_body = self._thin_body, None, b""
+        if self.transport.is_closing():
+            return
+        super().on_headers_complete()
+        if body:
+            super().on_body(body)
 
     def _gathers_too_much(self) -> bool:
         frame = self._received - self._received_body

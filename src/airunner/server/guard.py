@@ -5,12 +5,15 @@ A page that rebinds its name to the loopback address could otherwise enqueue a j
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from airunner.domain.limits import is_loopback
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airunner.server.asgi import AsgiApp, Receive, Scope, Send
 
 _REFUSAL = b'{"code":"permission_denied","message":"without authentication only loopback may call"}'
@@ -23,7 +26,7 @@ class LoopbackGuard:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not _allowed(scope):
+        if scope["type"] == "http" and not is_allowed(scope["headers"]):
             await send(
                 {
                     "type": "http.response.start",
@@ -36,8 +39,9 @@ class LoopbackGuard:
         await self._app(scope, receive, send)
 
 
-def _allowed(scope: Scope) -> bool:
-    headers = dict(scope["headers"])
+def is_allowed(request_headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Return whether a request is of this machine, by its headers."""
+    headers = dict(request_headers)
     host = headers.get(b"host", b"").decode("latin-1")
     origin = headers.get(b"origin")
     if not is_loopback(_hostname(f"//{host}")):
@@ -45,6 +49,7 @@ def _allowed(scope: Scope) -> bool:
     return origin is None or is_loopback(_hostname(origin.decode("latin-1")))
 
 
+@functools.lru_cache(maxsize=64)
 def _hostname(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""

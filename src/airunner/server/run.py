@@ -142,8 +142,10 @@ class Server:
             _log.warning("server.small_messages", max_message_bytes=limit, hint=hint)
 
     def _config(self) -> uvicorn.Config:
+        app = build_app(self._services, self._options.app, self._generations)
+        self._guard.thin_calls = app.thin_calls
         return http_config(
-            build_app(self._services, self._options.app, self._generations),
+            app,
             http=self._guard.protocol,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=max(1, int(self._options.shutdown_grace_seconds)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from airunner.client.http.base import CONNECT_SECONDS, HttpAnswer, Unreachable, timed_out
@@ -131,7 +131,7 @@ class ConnectionPool:
                     parts.hostname or "",
                     parts.port or (443 if is_secure else 80),
                     ssl=self._trust() if is_secure else None,
-                    happy_eyeballs_delay=0.25,
+                    **_impatience(loop),
                 )
         except TimeoutError:
             if due_at is not None and due_at <= connect_by:
@@ -189,6 +189,12 @@ class _PooledStream(AnswerInPieces):
     async def aclose(self) -> None:
         """Close the connection unless the answer is whole."""
         self._connection.abandon(self)
+
+
+def _impatience(loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
+    """Return what makes a loop try the next address of a name before the last one has given up."""
+    # uvloop tries one after the other.
+    return {"happy_eyeballs_delay": 0.25} if isinstance(loop, asyncio.BaseEventLoop) else {}
 
 
 def _said(error: OSError) -> str:
