@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import uvicorn
 
 from airunner.server.asgi import AppOptions, build_app
+from airunner.server.connections import ConnectionGuard, ConnectionLimits
 from airunner.services.composition import Services
 from airunner.testing.conditions import until
 from tests.support.serving import OPEN
@@ -16,8 +17,12 @@ from tests.support.serving import OPEN
 @asynccontextmanager
 async def serve_quickly(services: Services, options: AppOptions = OPEN) -> AsyncIterator[str]:
     """Serve a platform that is open already, without the loop that looks for signals ten times a second."""
+    app = build_app(services, options)
+    guard = ConnectionGuard(ConnectionLimits(), services.clock)
+    guard.thin_calls = app.thin_calls
     config = uvicorn.Config(
-        build_app(services, options),
+        app,
+        http=guard.protocol,  # type: ignore[arg-type]  # it is only ever called
         host="127.0.0.1",
         port=0,
         loop="none",

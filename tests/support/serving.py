@@ -15,7 +15,7 @@ from airunner.client.loop_thread import LoopThread
 from airunner.domain.clock import SystemClock
 from airunner.generation.session_api.service import GenerationService
 from airunner.server.asgi import AppOptions, build_app
-from airunner.server.connections import ConnectionGuard
+from airunner.server.connections import ConnectionGuard, ConnectionLimits
 from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.conditions import until
@@ -38,13 +38,19 @@ async def serve(
     guard: ConnectionGuard | None = None,
     listener: socket.socket | None = None,
     generations: GenerationService | None = None,
+    *,
+    short_ways: bool = True,
 ) -> AsyncIterator[str]:
     """Serve a platform that is open already; several servers may share one, like replicas a store."""
+    app = build_app(services, options, generations)
+    guard = guard or ConnectionGuard(ConnectionLimits(), services.clock)
+    if short_ways:
+        guard.thin_calls = app.thin_calls
     config = uvicorn.Config(
-        build_app(services, options, generations),
+        app,
         host="127.0.0.1",
         port=0,
-        http=guard.protocol if guard else "httptools",  # type: ignore[arg-type]  # it is only ever called
+        http=guard.protocol,  # type: ignore[arg-type]  # it is only ever called
         loop="none",
         lifespan="off",
         log_config=None,
