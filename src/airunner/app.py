@@ -18,14 +18,17 @@ from airunner.domain.token import MIN_KEY_BYTES, TokenSigner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from airunner.aws.cloudwatch import CloudWatchExporter
     from airunner.aws.provision import Resource
     from airunner.client import AsyncClient
-    from airunner.config import Settings
+    from airunner.config import FleetPart, Settings
     from airunner.domain.clock import Clock
     from airunner.domain.retry import RetryPolicy
+    from airunner.fleet.aws.connection import FleetConnection
+    from airunner.fleet.process import FleetProcess
     from airunner.generation.session_api.service import GenerationService
     from airunner.generation.start import GenerationWorker
     from airunner.handlers.registry import Registry
@@ -52,7 +55,6 @@ def build_server(
     from airunner.server.run import ServeOptions, Server
     from airunner.services.queue_metrics import QueueMetrics
 
-    companions = [*companions, *_companions(settings)]
     options = ServeOptions(
         host=settings.listen.host,
         port=settings.listen.port,
@@ -68,7 +70,9 @@ def build_server(
         shutdown_grace_seconds=settings.limits.shutdown_grace_seconds,
     )
     clock = SystemClock()
-    services = build_services(settings, clock)
+    signer = build_signer(settings)
+    services = build_services(settings, clock, signer)
+    companions = [*companions, *_companions(settings), *_fleet_companions(settings, services, signer)]
     _add_app_settings(settings, services)
     services.add_loop(services.settings.periodic())
     services.add_loop(QueueMetrics(services.jobs, clock, services.store.dead_letters).periodic())
@@ -110,6 +114,73 @@ def _companions(settings: Settings) -> list[CompanionKind]:
         return []
     build_generation_worker(settings)
     return [CompanionKind(name="generation", build=lambda: build_generation_worker(settings))]
+
+
+def _fleet_companions(settings: Settings, services: Services, signer: TokenSigner) -> list[CompanionKind]:
+    """Return the parts of a fleet that work in the process of a server."""
+    if not settings.fleet.run:
+        return []
+    from airunner.server.companions import CompanionKind
+
+    _check_fleet(settings)
+
+    def kind(part: FleetPart) -> CompanionKind:
+        return CompanionKind(
+            name=f"fleet.{part.value}", build=lambda: _fleet_process(settings, part, services, signer)
+        )
+
+    return [kind(part) for part in settings.fleet.run]
+
+
+def build_fleet_process(settings: Settings, part: FleetPart) -> FleetProcess:
+    """Return a part of a fleet's work for a process of its own, on the store and the keys of the servers.
+
+    ConfigError where the store is inside a server, which is then the only place for it.
+    """
+    from airunner.config import ClusterSettings, ConfigError, StoreType
+
+    if settings.store.type is not StoreType.AWS:
+        raise ConfigError([
+            f"fleet.run: with store.type {settings.store.type} a fleet works in the process of the server: "
+            f"set fleet.run to {part.value} there"
+        ])  # fmt: skip
+    _check_fleet(settings)
+    signer = build_signer(settings)
+    # It serves nobody, so nobody has to reach it.
+    alone = settings.model_copy(update={"cluster": ClusterSettings()})
+    services = build_services(alone, SystemClock(), signer)
+    return _fleet_process(settings, part, services, signer, resources=[services])
+
+
+def _fleet_process(
+    settings: Settings,
+    part: FleetPart,
+    services: Services,
+    signer: TokenSigner,
+    *,
+    resources: Sequence[AbstractAsyncContextManager[object]] = (),
+) -> FleetProcess:
+    from airunner.fleet.start import FleetJobs, make_process
+
+    jobs = FleetJobs(ends=services.jobs, store=services.store, signer=signer.terminations())
+    return make_process(part, settings, jobs, SystemClock(), resources=resources)
+
+
+def build_fleet_connection(settings: Settings, *, clients: Sequence[str] = ()) -> FleetConnection:
+    """Return the ports of a fleet, still to be opened; `clients` are the services of AWS to call, or all."""
+    _check_fleet(settings)
+    from airunner.aws.clients import OF_A_FLEET
+    from airunner.fleet.aws.connection import FleetConnection
+
+    return FleetConnection(settings, SystemClock(), clients=clients or OF_A_FLEET)
+
+
+def _check_fleet(settings: Settings) -> None:
+    """Refuse at once what a fleet cannot work with: no SDK, no region."""
+    from airunner.aws.connect import find_region, need_sdk
+
+    need_sdk()
+    find_region(settings)
 
 
 def build_generations(settings: Settings, services: Services) -> GenerationService | None:
@@ -243,8 +314,8 @@ def _load_handlers(
         raise ConfigError([f"{setting}: {error}"]) from error
 
 
-def build_services(settings: Settings, clock: Clock) -> Services:
-    """Return the services on the store that the settings name."""
+def build_services(settings: Settings, clock: Clock, signer: TokenSigner | None = None) -> Services:
+    """Return the services on the store that the settings name, with its own signer unless one is given."""
     from airunner.domain.execution import BatchingConfig, ExecutionConfig
     from airunner.services.composition import ServiceRules, Services
     from airunner.services.jobs import JobRules
@@ -268,7 +339,9 @@ def build_services(settings: Settings, clock: Clock) -> Services:
             max_queued=settings.store.max_queued_jobs_per_queue,
         ),
         retention=Retention(
-            jobs_ms=settings.store.job_retention_days * _DAY_MS,
+            jobs_ms=(
+                settings.store.job_retention_days * _DAY_MS if settings.store.purge_by == "server" else None
+            ),
             events_ms=settings.store.event_retention_days * _DAY_MS,
         ),
         admission=_admission_limits(settings),
@@ -276,7 +349,7 @@ def build_services(settings: Settings, clock: Clock) -> Services:
         maintenance_interval_seconds=settings.limits.maintenance_interval_seconds,
     )
     replica = _build_replica(settings)
-    return Services(build_store(settings, clock), clock, build_signer(settings), rules, replica)
+    return Services(build_store(settings, clock), clock, signer or build_signer(settings), rules, replica)
 
 
 def _build_replica(settings: Settings) -> Replica | None:
@@ -405,6 +478,29 @@ async def provision_generation(settings: Settings, *, dry_run: bool = False) -> 
         from airunner.aws.provision import provision
 
         return await provision(aws, wanted, clock, dry_run=dry_run)
+
+
+async def provision_fleet(
+    settings: Settings, *, deletion_protection: bool = False, dry_run: bool = False
+) -> list[Resource]:
+    """Make or mend the queues and tables of a fleet, and mark its table; a dry run only tells.
+
+    FailedPrecondition, before anything is made, where the table belongs to another environment.
+    """
+    clock = SystemClock()
+    await _check_account(settings, clock)
+    async with build_fleet_connection(settings, clients=["sqs", "dynamodb"]) as fleet:
+        from airunner.aws.provision import provision
+        from airunner.aws.table_meta import TableOwnership
+        from airunner.fleet.aws.layout import fleet_resources, owned_fleet_table
+
+        layout = replace(fleet.layout, deletion_protection=deletion_protection)
+        ownership = TableOwnership(fleet.aws, owned_fleet_table(layout), layout.env)
+        await ownership.refuse_others()
+        made = await provision(fleet.aws, fleet_resources(layout), clock, dry_run=dry_run)
+        if not dry_run:
+            await ownership.ensure()
+        return made
 
 
 async def _check_account(settings: Settings, clock: Clock) -> None:

@@ -45,6 +45,7 @@ COMMANDS: Final = {
     "worker": ("worker:worker", SERVING),
     "outbox": ("outbox:outbox", SERVING),
     "generation": ("generation:generation", SERVING),
+    "fleet": ("fleet:fleet", SERVING),
     "keys": ("keys:keys", SERVING),
     "backup": ("backup:backup", SERVING),
     "restore": ("restore:restore", SERVING),

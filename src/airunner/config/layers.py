@@ -35,6 +35,9 @@ FOREIGN_VARIABLES = {
     "START_GEN_WORKER": "generation.start_worker",
     "GEN_WORKER_CONCURRENCY": "generation.concurrency",
     "GEN_WORKER_SETTINGS_REFRESH_MS": "generation.settings_refresh_millis",
+    "RUNS_FLEET_TERMINATION_QUEUE_URL": "fleet.termination_queue_url",
+    "RUNS_FLEET_HOUSEKEEPING_QUEUE_URL": "fleet.housekeeping_queue_url",
+    "RUNS_FLEET_JOBS_TABLE": "store.dynamodb.jobs_table",
 }
 # What the SDK reads by itself in the environment, and never in a file of the folder.
 CREDENTIAL_VARIABLES = {

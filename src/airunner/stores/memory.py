@@ -262,7 +262,7 @@ class MemoryStore:
                 ended.append(job.job_id)
         return Upkeep(
             ended_jobs=ended,
-            purged_jobs=self._purge_jobs(now - retention.jobs_ms),
+            purged_jobs=0 if retention.jobs_ms is None else self._purge_jobs(now - retention.jobs_ms),
             purged_events=self._purge_events(now - retention.events_ms),
         )
 

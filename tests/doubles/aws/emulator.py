@@ -1,4 +1,4 @@
-"""The emulator of `airunner dev --aws` as tests have it: it can also be emptied."""
+"""The emulator of `airunner dev --aws` as tests have it: it can also be emptied, and filled."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ __all__ = ["ACCESS_KEY", "REGION", "SECRET_KEY", "EmulatorFailed", "EmulatorProc
 
 _PROGRAM: Final = Path(__file__).with_name("emulator_program.py")
 _EMPTY_PATH: Final = "/airunner/empty"
+_CROWD_PATH: Final = "/airunner/crowd"
 
 
 class EmulatorProcess(PlainEmulator):
@@ -34,3 +35,8 @@ class EmulatorProcess(PlainEmulator):
         """
         named = {"env": env, "tables": list(tables), "queues": list(queues), "bucket": bucket}
         return bool(self._post(_EMPTY_PATH, named)["emptied"])
+
+    def make_crowd(self, count: int, instance: str, parameter: str = "") -> list[str]:
+        """Make so many like an instance, each with its parameter like the one given; return their ids."""
+        answer = self._post(_CROWD_PATH, {"count": count, "instance": instance, "parameter": parameter})
+        return [str(instance_id) for instance_id in answer["instances"]]

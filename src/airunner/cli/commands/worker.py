@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from airunner.cli.event_loop import run_on_uvloop
-from airunner.cli.metrics import collected_metrics
+from airunner.cli.metrics import collected_metrics, served_probes
 from airunner.cli.options import ANY_SERVER, ConnectionOptions
 from airunner.cli.printing import announce, say
 from airunner.cli.signals import on_shutdown_signals
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from airunner.client import AsyncClient
@@ -143,7 +143,13 @@ async def _run(settings: Settings, *, once: bool) -> None:
         worker = build_worker(settings, client, once=once, wrap=wrap)
         waiting = asyncio.create_task(wait_for_server(quick_client, settings.worker.queues[0]))
         on_shutdown_signals(_stop_of(worker, waiting), worker.kill)
-        await probes.enter_async_context(_probes(settings, lambda: "ok" if waiting.done() else "waiting"))
+        await probes.enter_async_context(
+            served_probes(
+                "worker",
+                settings.worker.metrics_listen,
+                lambda: "ok" if waiting.done() else "waiting",
+            )
+        )
         with suppress(asyncio.CancelledError):
             await waiting
             announce(f"airunner worker serves {', '.join(settings.worker.queues)}")
@@ -160,17 +166,3 @@ def _stop_of(worker: Worker, waiting: asyncio.Task[None]) -> Callable[[], None]:
             worker.stop()
 
     return stop
-
-
-@asynccontextmanager
-async def _probes(settings: Settings, status: Callable[[], str]) -> AsyncIterator[None]:
-    """Serve the worker's pages, if they are wanted."""
-    listen = settings.worker.metrics_listen
-    if listen is None:
-        yield
-        return
-    from airunner.server.probes import serve_probes
-
-    async with serve_probes(listen.host, listen.port, status) as url:
-        announce(f"airunner worker metrics on {url}/metrics")
-        yield
