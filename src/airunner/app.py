@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from airunner.domain.retry import RetryPolicy
     from airunner.fleet.aws.connection import FleetConnection
     from airunner.fleet.process import FleetProcess
+    from airunner.generation.job_verdicts import JobVerdicts
     from airunner.generation.session_api.service import GenerationService
     from airunner.generation.start import GenerationWorker
     from airunner.handlers.registry import Registry
@@ -218,11 +219,11 @@ def build_worker(
     client: AsyncClient,
     *,
     once: bool = False,
-    wrap: Callable[[Registry], Registry] = lambda handlers: handlers,
+    verdicts: JobVerdicts | None = None,
 ) -> Worker:
     """Return a worker over a client; its jobs inherit this process's environment but for our own part.
 
-    `wrap` is what `generation.job_verdicts` gives for jobs that end with a verdict.
+    `verdicts` is what `open_job_verdicts` gives for jobs that end with one.
     """
     from airunner.config import ConfigError, environment_for_jobs
     from airunner.worker.process.checkout import CheckoutRules
@@ -234,6 +235,7 @@ def build_worker(
     worker = settings.worker
     if not worker.commands and not worker.handlers:
         raise ConfigError(["worker.commands: a worker without commands needs worker.handlers"])
+    wrap = verdicts.wrap if verdicts else lambda handlers: handlers
     environment = AttemptEnvironment(
         base_environment=environment_for_jobs(settings),
         runs_commands=worker.commands,
@@ -255,6 +257,7 @@ def build_worker(
         refused_token_seconds=worker.refused_token_seconds,
         drain_seconds=worker.drain_seconds,
         handlers=_load_handlers(worker.handlers, "worker.handlers", wrap) if worker.handlers else None,
+        closed_queues=verdicts.closed_queues if verdicts else None,
         handler_processes=worker.handler_processes,
         handler_sources=worker.handlers,
         environment=environment,

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from airunner.generation.session_api.service import GenerationService
-from airunner.generation.sessions import COMPLETED_CHANNEL
+from airunner.generation.sessions import COMPLETED_CHANNEL, STARTED_CHANNEL
+from airunner.generation.statements import LISTENING_LOCK
 from airunner.outbox.start import listen_options, postgres_options
 
 if TYPE_CHECKING:
@@ -28,10 +29,11 @@ def make_generations(settings: Settings, services: Services) -> GenerationServic
     feed = generations.feed
     generations.listener = Listener(
         replace(listen_options(settings), application_name=_NAME),
-        [COMPLETED_CHANNEL],
+        [COMPLETED_CHANNEL, STARTED_CHANNEL],
         on_payload=feed.heard,
         on_gap=feed.look_soon,
         clock=services.clock,
+        shared_lock=LISTENING_LOCK,
     )
     services.add_loop(feed.periodic())
     services.on_stop(generations.stop)
