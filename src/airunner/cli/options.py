@@ -11,7 +11,7 @@ from cyclopts import Group, Parameter
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airunner.config import Loaded, Settings
+    from airunner.config import Layer, Loaded, Settings
 
 CONNECTION_GROUP = Group("Connection", sort_key=90)
 AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON: one object a line, with its version.")]
@@ -81,13 +81,17 @@ DEFAULT_DATABASE = DatabaseOptions()
 
 
 def load(
-    config_file: Path | None, flags: Mapping[str, object], *, with_database: bool | None = False
+    config_file: Path | None,
+    flags: Mapping[str, object],
+    *,
+    with_database: bool | None = False,
+    above: Layer | None = None,
 ) -> Loaded:
     """Return the settings in effect, and say which variables nobody reads."""
     from airunner.cli.printing import say
     from airunner.config import load_settings
 
-    loaded = load_settings(config_file=config_file, flags=flags, with_database=with_database)
+    loaded = load_settings(config_file=config_file, flags=flags, with_database=with_database, above=above)
     for warning in loaded.warnings:
         say(f"warning: {warning}")
     return loaded

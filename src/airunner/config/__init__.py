@@ -10,7 +10,7 @@ from airunner.config.concealed import environment_handing_over, exposed_secrets,
 from airunner.config.descriptor_limit import descriptor_limit_for_jobs, raise_descriptor_limit
 from airunner.config.display import SettingLine, describe, to_jsonable
 from airunner.config.errors import ConfigError
-from airunner.config.layers import Origin
+from airunner.config.layers import Layer, Origin
 from airunner.config.loading import (
     Loaded,
     environment_for_children,
@@ -18,6 +18,7 @@ from airunner.config.loading import (
     load_settings,
     process_environment,
 )
+from airunner.config.parameter import parameter_layer, parameter_text
 from airunner.config.settings import (
     AwsSettings,
     BatchingSettings,
@@ -54,6 +55,7 @@ __all__ = [
     "ExecutionSettings",
     "FleetPart",
     "FleetSettings",
+    "Layer",
     "LimitSettings",
     "ListenAddress",
     "Loaded",
@@ -80,6 +82,8 @@ __all__ = [
     "environment_handing_over",
     "exposed_secrets",
     "load_settings",
+    "parameter_layer",
+    "parameter_text",
     "process_environment",
     "raise_descriptor_limit",
     "take_over_secrets",

@@ -37,11 +37,8 @@ if TYPE_CHECKING:
     )
 
 
-class JobsApi(Protocol):
-    """The queue side."""
-
-    async def enqueue_jobs(self, requests: Sequence[EnqueueRequest]) -> Sequence[Enqueued | AirunnerError]:
-        """Add jobs, each with its own outcome. Idempotent on (principal, request_id)."""
+class HoldingApi(Protocol):
+    """What a worker asks: to get jobs, to keep them, and to report their ends."""
 
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
         """Claim jobs; wait for the first ones if there are none. Cancelling the call hands back its jobs."""
@@ -54,6 +51,13 @@ class JobsApi(Protocol):
 
     async def release_job(self, request: ReleaseRequest) -> JobState:
         """Give a held job back."""
+
+
+class JobsApi(HoldingApi, Protocol):
+    """The queue side."""
+
+    async def enqueue_jobs(self, requests: Sequence[EnqueueRequest]) -> Sequence[Enqueued | AirunnerError]:
+        """Add jobs, each with its own outcome. Idempotent on (principal, request_id)."""
 
     async def get_job(self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False) -> Job:
         """Return a job; with wait_seconds, at its end or as it is by then.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.domain.errors import PermanentFailure
     from airunner.domain.requests import Abilities
-    from airunner.services.api import JobsApi
+    from airunner.services.api import HoldingApi
 
 _log = get_logger("airunner.worker")
 
@@ -73,7 +73,7 @@ class Subscription:
 
 
 class JobSource:
-    """Implements Source over any JobsApi.
+    """Implements Source over any HoldingApi.
 
     A heartbeat is one UpdateJob that the server holds until there is news or the next is due. It is repeated
     until the server answers: only NOT_FOUND makes a job LOST, and refusals of its task token alone for long
@@ -82,7 +82,7 @@ class JobSource:
 
     def __init__(
         self,
-        jobs: JobsApi,
+        jobs: HoldingApi,
         subscription: Subscription,
         *,
         clock: Clock,

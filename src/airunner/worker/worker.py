@@ -29,7 +29,7 @@ from airunner.worker.watchdog import LoopWatchdog
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
-    from airunner.services.api import EventsApi, JobsApi
+    from airunner.services.api import EventsApi, HoldingApi
     from airunner.worker.attempt import Attempt, JobOutcome
     from airunner.worker.source import ClosedQueues
     from airunner.worker.watchdog import StackDumps
@@ -78,7 +78,7 @@ class WorkerOptions:
 class Worker:
     """Dequeues jobs, does them and reports how they ended, over the services or a client of theirs."""
 
-    def __init__(self, jobs: JobsApi, events: EventsApi, clock: Clock, options: WorkerOptions) -> None:
+    def __init__(self, jobs: HoldingApi, events: EventsApi, clock: Clock, options: WorkerOptions) -> None:
         self._options = options
         runner = self._runner = JobRunner(events, clock, options.environment)
         self._fast_path = HandlerFastPath(
