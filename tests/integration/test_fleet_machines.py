@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -142,7 +142,7 @@ async def test_a_description_that_lags_leaves_new_instances_out(
 async def test_calls_are_repeated_after_100_500_and_1000_ms(
     aws: StrictProxy, account: Aws, parameters: SsmParameters, clock: HurriedClock
 ) -> None:
-    calls = {
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
         "DescribeInstances": lambda: Ec2Instances(account).find(["i-0123456789abcdef0"]),
         "DeleteParameters": lambda: parameters.delete([parameters.name_of("i-1")]),
     }
