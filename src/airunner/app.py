@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from airunner.server.run import Server
     from airunner.services.admission import AdmissionLimits
     from airunner.services.composition import Replica, Services
+    from airunner.services.jobs import InstanceGate
     from airunner.services.periodic import Periodic
     from airunner.stores.base import JobStore
     from airunner.stores.registry import StoreKind
@@ -72,7 +73,8 @@ def build_server(
     )
     clock = SystemClock()
     signer = build_signer(settings)
-    services = build_services(settings, clock, signer)
+    fleet = _fleet_of_server(settings)
+    services = build_services(settings, clock, signer, fleet)
     companions = [*companions, *_companions(settings), *_fleet_companions(settings, services, signer)]
     _add_app_settings(settings, services)
     services.add_loop(services.settings.periodic())
@@ -87,7 +89,8 @@ def build_server(
     telemetry.dequeues_waiting.follow(lambda: services.dispatcher.waiting)
     telemetry.calls_waiting.follow(lambda: services.admission.waiting)
     telemetry.calls_body_bytes.follow(lambda: services.admission.body_bytes)
-    return Server(services, options, exporter, generations, companions=companions)
+    resources = [part for part in (exporter, fleet) if part]
+    return Server(services, options, resources, generations, companions)
 
 
 def _add_app_settings(settings: Settings, services: Services) -> None:
@@ -115,6 +118,13 @@ def _companions(settings: Settings) -> list[CompanionKind]:
         return []
     build_generation_worker(settings)
     return [CompanionKind(name="generation", build=lambda: build_generation_worker(settings))]
+
+
+def _fleet_of_server(settings: Settings) -> FleetConnection | None:
+    """Return what a server needs of a fleet that the settings name: its records and queues, no machines."""
+    if not (settings.fleet.table or settings.fleet.run):
+        return None
+    return build_fleet_connection(settings, clients=["dynamodb", "sqs"])
 
 
 def _fleet_companions(settings: Settings, services: Services, signer: TokenSigner) -> list[CompanionKind]:
@@ -317,8 +327,16 @@ def _load_handlers(
         raise ConfigError([f"{setting}: {error}"]) from error
 
 
-def build_services(settings: Settings, clock: Clock, signer: TokenSigner | None = None) -> Services:
-    """Return the services on the store that the settings name, with its own signer unless one is given."""
+def build_services(
+    settings: Settings,
+    clock: Clock,
+    signer: TokenSigner | None = None,
+    fleet: FleetConnection | None = None,
+) -> Services:
+    """Return the services on the store that the settings name, with its own signer unless one is given.
+
+    With `fleet.table` set they ask a fleet, which is to be opened before them, whom to give no jobs.
+    """
     from airunner.domain.execution import BatchingConfig, ExecutionConfig
     from airunner.services.composition import ServiceRules, Services
     from airunner.services.jobs import JobRules
@@ -352,7 +370,17 @@ def build_services(settings: Settings, clock: Clock, signer: TokenSigner | None 
         maintenance_interval_seconds=settings.limits.maintenance_interval_seconds,
     )
     replica = _build_replica(settings)
-    return Services(build_store(settings, clock), clock, signer or build_signer(settings), rules, replica)
+    gate = _instance_gate(settings, clock, fleet)
+    signer = signer or build_signer(settings)
+    return Services(build_store(settings, clock), clock, signer, rules, replica, gate)
+
+
+def _instance_gate(settings: Settings, clock: Clock, fleet: FleetConnection | None) -> InstanceGate | None:
+    if fleet is None or not settings.fleet.table:
+        return None
+    from airunner.fleet.draining import DrainingGate
+
+    return DrainingGate(fleet.records, clock)
 
 
 def _build_replica(settings: Settings) -> Replica | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -198,23 +198,3 @@ async def test_the_races_see_a_sweep_that_looks_at_no_jobs(monkeypatch: pytest.M
 
     monkeypatch.setattr(orphaned_instances, "busy_instances", nobody)
     assert (await raced(1_000)).ended_busy > 0
-
-
-async def test_a_gate_asks_once_in_five_seconds_and_refuses_nobody_it_cannot_ask_about() -> None:
-    clock, records = ManualClock(), FakeRecords()
-    gate = DrainingGate(records, clock)
-    await gate.check("i-1")
-    record = (await records.read_instances(["i-1"]))["i-1"]
-    assert await records.mark_draining(replace(record), clock.now())
-    records.calls.clear()
-    clock.advance(4.9)
-    await gate.check("i-1")
-    assert records.calls == []
-    clock.advance(0.1)
-    for _ in range(3):
-        with pytest.raises(FailedPrecondition, match="i-1 is draining"):
-            await gate.check("i-1")
-    assert records.calls == ["read_instances"]
-    clock.advance(5)
-    records.errors["read_instances"] = FailedPrecondition("no such table")
-    await gate.check("i-1")
