@@ -11,14 +11,14 @@ import pytest
 from airunner.aws.calls import Aws, Refused
 from airunner.aws.clients import OF_A_FLEET
 from airunner.domain.errors import ResourceExhausted, Unavailable
-from airunner.fleet.aws.instances import Ec2Instances
+from airunner.fleet.aws.instances import MANAGED_TAG, POOL_TAG, Ec2Instances
 from airunner.fleet.aws.layout import CALL_POLICY
 from airunner.fleet.aws.parameters import SsmParameters
 from airunner.fleet.records import Instance, InstanceState
 from airunner.testing.clock import ManualClock
 from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.faults import FaultKind
-from tests.doubles.aws.strict import StrictProxy
+from tests.doubles.aws.strict import StrictAws, StrictProxy
 from tests.support.aws_stores import options_of
 from tests.support.fleet_aws import launch
 
@@ -62,9 +62,11 @@ async def listed(instances: Ec2Instances, pool: str) -> dict[str, Instance]:
     return {instance.instance_id: instance for instance in found if instance.pool == pool}
 
 
-async def test_instances_are_found_by_tag_and_terminated(account: Aws, aws_env: str) -> None:
-    made = await launch(account, 3, pool=aws_env)
-    (foreign,) = await launch(account, 1, managed="false", pool=aws_env)
+async def test_instances_are_found_by_tag_and_terminated(
+    aws: StrictProxy, account: Aws, aws_env: str
+) -> None:
+    made = await launch(aws.url, 3, pool=aws_env)
+    (foreign,) = await launch(aws.url, 1, managed="false", pool=aws_env)
     instances = Ec2Instances(account)
     found = await listed(instances, aws_env)
     assert set(found) == set(made)
@@ -79,33 +81,35 @@ async def test_instances_are_found_by_tag_and_terminated(account: Aws, aws_env: 
     assert set(await listed(instances, aws_env)) == set(made[1:])
 
 
-async def test_all_pages_of_more_than_a_thousand_are_followed(
-    emulator: EmulatorProcess, aws: StrictProxy, account: Aws, parameters: SsmParameters, aws_env: str
+async def test_all_pages_of_more_than_a_thousand_instances_are_followed(
+    strict_aws: StrictAws, aws: StrictProxy, account: Aws, aws_env: str
 ) -> None:
-    """One test for both: such a crowd takes its time."""
-    (first,) = await launch(account, 1, pool=aws_env)
-    name = parameters.name_of(first)
-    await account.ssm("PutParameter", Name=name, Value="secret", Type="SecureString")
-    everybody = {first, *emulator.make_crowd(1004, first, name)}
-    emulator.backdate(7200, instances=[first], parameters=[name])
+    tags = {MANAGED_TAG: "true", POOL_TAG: aws_env}
+    crowd = strict_aws.ec2.add_crowd(1005, tags, age_seconds=7200)
     instances = Ec2Instances(account)
-    aws.counts.reset()
     found = await listed(instances, aws_env)
-    assert set(found) == everybody
-    assert 7199_000 <= time.time() * 1000 - found[first].launched_at <= 7800_000
-    assert 2 <= aws.counts.calls["DescribeInstances"] <= 3
-    aws.counts.reset()
-    assert set(await instances.find(everybody)) == everybody
-    assert aws.counts.calls["DescribeInstances"] == 6
-    pages = [page async for page in parameters.list()]
-    assert {parameter.name for page in pages for parameter in page} == set(map(parameters.name_of, everybody))
-    assert (len(pages), aws.counts.calls["GetParametersByPath"]) == (101, 101)
-    names = sorted(map(parameters.name_of, everybody))
-    assert set(await parameters.delete(names)) == set(names)
-    assert aws.counts.calls["DeleteParameters"] == 101
-    await instances.terminate(sorted(everybody))
+    assert set(found) == set(crowd)
+    assert all(7199 <= time.time() - each.launched_at / 1000 <= 7800 for each in found.values())
+    assert aws.counts.calls["DescribeInstances"] == 2
+    assert set(await instances.find(crowd)) == set(crowd)
+    assert aws.counts.calls["DescribeInstances"] == 2 + 6
+    await instances.terminate(crowd)
     assert aws.counts.calls["TerminateInstances"] == 11
     assert await listed(instances, aws_env) == {}
+
+
+async def test_all_pages_of_more_than_a_thousand_parameters_are_followed(
+    emulator: EmulatorProcess, aws: StrictProxy, account: Aws, parameters: SsmParameters
+) -> None:
+    names = [parameters.name_of(f"i-{number}") for number in range(1005)]
+    await account.ssm("PutParameter", Name=names[0], Value="secret", Type="SecureString")
+    emulator.copy_parameter(names[0], names[1:])
+    pages = [page async for page in parameters.list()]
+    assert {parameter.name for page in pages for parameter in page} == set(names)
+    assert (len(pages), aws.counts.calls["GetParametersByPath"]) == (101, 101)
+    assert set(await parameters.delete(names)) == set(names)
+    assert aws.counts.calls["DeleteParameters"] == 101
+    assert [page async for page in parameters.list()] == [[]]
 
 
 async def test_parameters_are_listed_and_deleted(
@@ -131,7 +135,7 @@ async def test_a_description_that_lags_leaves_new_instances_out(
     aws: StrictProxy, account: Aws, aws_env: str
 ) -> None:
     aws.faults.next("DescribeInstances", FaultKind.STALE_READ, times=2)
-    (made,) = await launch(account, 1, pool=aws_env)
+    (made,) = await launch(aws.url, 1, pool=aws_env)
     instances = Ec2Instances(account)
     assert await listed(instances, aws_env) == {}
     assert await instances.find([made]) == {}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import secrets
 import xml.etree.ElementTree as ET
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from tests.doubles.aws.calls import Refusal, refused
@@ -44,6 +47,17 @@ class StrictEc2:
         self._rest: dict[str, Page] = {}
         self._serial = 0
         self._images: list[tuple[int, Page]] = []
+        self._crowd: dict[str, ET.Element] = {}
+
+    def add_crowd(self, count: int, tags: Mapping[str, str], *, age_seconds: float = 0) -> list[str]:
+        """Add running instances that this double alone knows; return their ids.
+
+        The emulator takes seconds to describe a thousand. They are found by filters, and can be terminated.
+        """
+        made = [f"i-{secrets.token_hex(6)}{number:05x}" for number in range(count)]
+        launched = datetime.now(UTC) - timedelta(seconds=age_seconds)
+        self._crowd |= {instance_id: _element(instance_id, launched, tags) for instance_id in made}
+        return made
 
     def catch_up(self) -> None:
         """Let every description know of every change so far."""
@@ -57,10 +71,27 @@ class StrictEc2:
         if refusal := ec2_refusal(call) or self._token_refusal(call):
             return refused(call, refusal)
         if call.operation in _CHANGES and faults.has_lags:
-            self._images.append((self._serial, _instances(await send(_everything(call)))))
+            image = [*_instances(await send(_everything(call))), *map(copy.deepcopy, self._crowd.values())]
+            self._images.append((self._serial, image))
         if call.operation == "DescribeInstances":
             return await self._describe(call, send, befalling)
+        if call.operation == "TerminateInstances":
+            return await self._terminate(call, send)
         return await send(call)
+
+    async def _terminate(self, call: Call, send: Send) -> AwsAnswer:
+        ids = numbered(call.body, "InstanceId.")
+        elsewhere = [one for one in ids if one not in self._crowd]
+        answer = _answer("TerminateInstancesResponse", "instancesSet")
+        if elsewhere:
+            form = {name: text for name, text in call.body.items() if not name.startswith("InstanceId.")}
+            listed = {f"InstanceId.{place}": one for place, one in enumerate(elsewhere, 1)}
+            answer = await send(call.with_form(form | listed))
+        if answer.status == 200:
+            for element in map(self._crowd.get, ids):
+                if element is not None:
+                    _set_state(element, "terminated")
+        return answer
 
     async def _describe(self, call: Call, send: Send, befalling: Mapping[FaultKind, Fault]) -> AwsAnswer:
         token = call.body.get("NextToken", "")
@@ -85,7 +116,10 @@ class StrictEc2:
         form = {name: text for name, text in call.body.items() if name not in {"MaxResults", "NextToken"}}
         has_ids = any(name.startswith("InstanceId.") for name in form)
         answer = await send(call.with_form(form if has_ids else form | {"MaxResults": _ALL}))
-        return _instances(answer) if answer.status == 200 else answer
+        if answer.status != 200:
+            return answer
+        filters = filters_of(form)
+        return [*_instances(answer), *(one for one in self._crowd.values() if _fits(one, filters))]
 
     def _image(self, lag: Fault) -> Page | None:
         """Return what a lagging description is of: what was before the first change that it does not know."""
@@ -176,13 +210,40 @@ def _id(instance: ET.Element) -> str:
     return instance.findtext(f"{_SPACE}instanceId") or ""
 
 
+def _element(instance_id: str, launched: datetime, tags: Mapping[str, str]) -> ET.Element:
+    element = ET.Element(f"{_SPACE}item")
+    texts = {"instanceId": instance_id, "instanceType": "m1.small", "launchTime": launched.isoformat()}
+    for name, text in texts.items():
+        ET.SubElement(element, f"{_SPACE}{name}").text = text
+    ET.SubElement(ET.SubElement(element, f"{_SPACE}instanceState"), f"{_SPACE}name")
+    tag_set = ET.SubElement(element, f"{_SPACE}tagSet")
+    for key, value in tags.items():
+        tag = ET.SubElement(tag_set, f"{_SPACE}item")
+        ET.SubElement(tag, f"{_SPACE}key").text = key
+        ET.SubElement(tag, f"{_SPACE}value").text = value
+    _set_state(element, "running")
+    return element
+
+
+def _set_state(instance: ET.Element, state: str) -> None:
+    name = instance.find(f"{_SPACE}instanceState/{_SPACE}name")
+    assert name is not None
+    name.text = state
+
+
 def _described(page: Page, token: str) -> AwsAnswer:
     """Return the answer with a page: an instance is a reservation of its own."""
-    root = ET.Element(f"{_SPACE}DescribeInstancesResponse")
-    reservations = ET.SubElement(root, f"{_SPACE}reservationSet")
+    reservations = []
     for instance in page:
-        reservation = ET.SubElement(reservations, f"{_SPACE}item")
+        reservation = ET.Element(f"{_SPACE}item")
         ET.SubElement(reservation, f"{_SPACE}instancesSet").append(instance)
+        reservations.append(reservation)
+    return _answer("DescribeInstancesResponse", "reservationSet", reservations, token)
+
+
+def _answer(name: str, collection: str, items: Page | None = None, token: str = "") -> AwsAnswer:
+    root = ET.Element(f"{_SPACE}{name}")
+    ET.SubElement(root, f"{_SPACE}{collection}").extend(items or [])
     if token:
         ET.SubElement(root, f"{_SPACE}nextToken").text = token
     body = ET.tostring(root, default_namespace=_SPACE[1:-1])

@@ -16,7 +16,7 @@ __all__ = ["ACCESS_KEY", "REGION", "SECRET_KEY", "EmulatorFailed", "EmulatorProc
 
 _PROGRAM: Final = Path(__file__).with_name("emulator_program.py")
 _EMPTY_PATH: Final = "/airunner/empty"
-_CROWD_PATH: Final = "/airunner/crowd"
+_COPY_PATH: Final = "/airunner/copy"
 
 
 class EmulatorProcess(PlainEmulator):
@@ -36,7 +36,6 @@ class EmulatorProcess(PlainEmulator):
         named = {"env": env, "tables": list(tables), "queues": list(queues), "bucket": bucket}
         return bool(self._post(_EMPTY_PATH, named)["emptied"])
 
-    def make_crowd(self, count: int, instance: str, parameter: str = "") -> list[str]:
-        """Make so many like an instance, each with its parameter like the one given; return their ids."""
-        answer = self._post(_CROWD_PATH, {"count": count, "instance": instance, "parameter": parameter})
-        return [str(instance_id) for instance_id in answer["instances"]]
+    def copy_parameter(self, name: str, names: Sequence[str]) -> None:
+        """Write a parameter of SSM under other names too, in far less time than by calls of AWS."""
+        self._post(_COPY_PATH, {"name": name, "names": list(names)})

@@ -1,7 +1,7 @@
 """The emulator's process as tests start it: with addresses that empty it, and that fill it.
 
 Making tables, queues and buckets takes longer than most tests, and emptying them by calls of AWS would too;
-so would making a thousand instances. Run as a file by `emulator`, never imported.
+so would writing a thousand parameters. Run as a file by `emulator`, never imported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from airunner.local.emulator.program import Application, QuietHandler, serve
 from airunner.local.emulator.repairs import QueueClock
 
 EMPTY_PATH: Final = "/airunner/empty"
-CROWD_PATH: Final = "/airunner/crowd"
+COPY_PATH: Final = "/airunner/copy"
 
 # A call that its client has given up is performed nevertheless, and would write into what was emptied.
 _QUIET_SECONDS: Final = 0.5
@@ -40,7 +40,7 @@ _CONTENTS_OF_TABLES: Final = frozenset({"ItemCount", "TableSizeBytes"})
 class EmptyingApplication(Application):
     """moto, and an address that empties what a request names, provided that it is as it was at first.
 
-    Another one makes many of what there is one of.
+    Another one makes many of a parameter.
     """
 
     def __init__(self, clock: QueueClock) -> None:
@@ -48,7 +48,7 @@ class EmptyingApplication(Application):
         self._shapes: dict[str, str] = {}
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        own: dict[str, Callable[..., dict[str, Any]]] = {EMPTY_PATH: self._empty, CROWD_PATH: _crowd}
+        own: dict[str, Callable[..., dict[str, Any]]] = {EMPTY_PATH: self._empty, COPY_PATH: _copy_parameter}
         perform = own.get(environ.get("PATH_INFO", ""))
         if perform is None:
             return super().__call__(environ, start_response)
@@ -105,39 +105,16 @@ class CountedHandler(QuietHandler):
             self._changed.notify_all()
 
 
-def _crowd(count: int, instance: str, parameter: str) -> dict[str, Any]:
-    """Make so many like an instance and a parameter, whose name has the instance in it; return who they are.
-
-    No calls of AWS could be waited for; nor could descriptions of them, as moto looks for their tags.
-    """
-    from moto.ec2.models import ec2_backends
-    from moto.ec2.models.core import TaggedEC2Resource
+def _copy_parameter(name: str, names: list[str]) -> dict[str, Any]:
+    """Write the newest version of a parameter under other names."""
     from moto.ssm.models import ssm_backends
 
-    def get_tags(resource: Any) -> list[dict[str, str]]:
-        tags = resource.ec2_backend.tags.get(resource.id, {})
-        return [{"resource_id": resource.id, "key": key, "value": tags[key]} for key in tags]
-
-    type.__setattr__(TaggedEC2Resource, "get_tags", get_tags)
-    machines = ec2_backends[DEFAULT_ACCOUNT_ID][REGION]
     parameters = ssm_backends[DEFAULT_ACCOUNT_ID][REGION]._parameters
-    (reservation,) = [known for known in machines.reservations.values() if instance in _ids(known)]
-    pattern = reservation.instances[_ids(reservation).index(instance)]
-    made = [f"{instance[:-5]}{number:05x}" for number in range(count)]
-    for instance_id in made:
-        clone = copy.copy(pattern)
-        clone.id = instance_id
-        reservation.instances.append(clone)
-        machines.tags[instance_id] = dict(machines.tags[instance])
-        if parameter:
-            written = copy.copy(parameters[parameter][-1])
-            written.name = parameter.replace(instance, instance_id)
-            parameters[written.name] = [written]
-    return {"instances": made}
-
-
-def _ids(reservation: Any) -> list[str]:
-    return [instance.id for instance in reservation.instances]
+    for other in names:
+        written = copy.copy(parameters[name][-1])
+        written.name = other
+        parameters[other] = [written]
+    return {}
 
 
 def _others(env: str) -> list[str]:
