@@ -17,7 +17,7 @@ from airunner.domain.clock import SystemClock
 from airunner.domain.token import MIN_KEY_BYTES, TokenSigner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from airunner.server.companions import CompanionKind
     from airunner.server.run import Server
     from airunner.services.admission import AdmissionLimits
+    from airunner.services.api import HoldingApi
     from airunner.services.composition import Replica, Services
     from airunner.services.jobs import InstanceGate
     from airunner.services.periodic import Periodic
@@ -230,10 +231,13 @@ def build_worker(
     *,
     once: bool = False,
     verdicts: JobVerdicts | None = None,
+    jobs: HoldingApi | None = None,
+    withheld: Collection[str] = (),
 ) -> Worker:
     """Return a worker over a client; its jobs inherit this process's environment but for our own part.
 
-    `verdicts` is what `open_job_verdicts` gives for jobs that end with one.
+    `verdicts` is what `open_job_verdicts` gives for jobs that end with one. `jobs` is where its jobs come
+    from, if that is not the client itself; `withheld` are more variables that jobs do not inherit.
     """
     from airunner.config import ConfigError, environment_for_jobs
     from airunner.worker.process.checkout import CheckoutRules
@@ -247,7 +251,9 @@ def build_worker(
         raise ConfigError(["worker.commands: a worker without commands needs worker.handlers"])
     wrap = verdicts.wrap if verdicts else lambda handlers: handlers
     environment = AttemptEnvironment(
-        base_environment=environment_for_jobs(settings),
+        base_environment={
+            name: text for name, text in environment_for_jobs(settings).items() if name not in withheld
+        },
         runs_commands=worker.commands,
         work_dir=worker.work_dir,
         grace_seconds=worker.grace_seconds,
@@ -273,7 +279,7 @@ def build_worker(
         environment=environment,
         stacks=StandardErrorStacks(),
     )
-    return Worker(client, client, SystemClock(), options)
+    return Worker(jobs or client, client, SystemClock(), options)
 
 
 def build_generation_worker(settings: Settings) -> GenerationWorker:

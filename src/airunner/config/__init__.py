@@ -10,7 +10,7 @@ from airunner.config.concealed import environment_handing_over, exposed_secrets,
 from airunner.config.descriptor_limit import descriptor_limit_for_jobs, raise_descriptor_limit
 from airunner.config.display import SettingLine, describe, to_jsonable
 from airunner.config.errors import ConfigError
-from airunner.config.layers import Layer, Origin
+from airunner.config.layers import AWS_CREDENTIALS, Layer, Origin
 from airunner.config.loading import (
     Loaded,
     environment_for_children,
@@ -46,6 +46,7 @@ from airunner.config.trust import check_handler_origins, check_key_destination
 from airunner.config.values import ListenAddress
 
 __all__ = [
+    "AWS_CREDENTIALS",
     "AwsSettings",
     "BatchingSettings",
     "ClientSettings",

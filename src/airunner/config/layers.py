@@ -45,6 +45,8 @@ CREDENTIAL_VARIABLES = {
     "AWS_SECRET_ACCESS_KEY": "store.aws.secret_access_key",
     "AWS_SESSION_TOKEN": "store.aws.session_token",
 }
+AWS_CREDENTIALS = frozenset({*CREDENTIAL_VARIABLES, "AWS_CONTAINER_AUTHORIZATION_TOKEN"})
+"""The variables that prove to AWS who we are."""
 PROFILE_VARIABLE = "AWS_PROFILE"
 # One that many programs have: it means us only where a command is about the application's database.
 DATABASE_VARIABLES = {"DATABASE_URL": "postgres.dsn"}

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 fleet = App(name="fleet", help="Run jobs on a fleet of instances, and clean up after it.")
 
+fleet.command("airunner.cli.commands.fleet_runner:runner", name="runner")
+fleet.command("airunner.cli.commands.fleet_instances:assign", name="assign")
+fleet.command("airunner.cli.commands.fleet_instances:undrain", name="undrain")
+
 MetricsListen = Annotated[
     str | None, Parameter(help="HOST:PORT that serves /metrics and /healthz. Default: none")
 ]

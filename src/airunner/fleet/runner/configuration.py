@@ -1,4 +1,4 @@
-"""Where a runner gets its configuration from: the parameter of its instance."""
+"""Which instance a runner is on, and its configuration: the parameter of that instance."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Final
 from airunner.config import ConfigError, parameter_layer
 from airunner.domain.errors import AirunnerError, ResourceExhausted, Unavailable
 from airunner.domain.retry import RetryPolicy, retry
+from airunner.fleet.records import INSTANCE_ID
+from airunner.fleet.runner.metadata import InstanceMetadata
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from airunner.config import Layer
+    from airunner.config import Layer, Settings
     from airunner.domain.clock import Clock
     from airunner.fleet.ports import RunnerParameters
 
@@ -21,6 +23,21 @@ AWAY_SECONDS: Final = 300.0
 MISSING_SECONDS: Final = 60.0
 """How long a parameter may be missing, or not be ours to read: a machine may be up before it is assigned."""
 _POLICY: Final = RetryPolicy(first_seconds=1.0, max_seconds=5.0)
+
+
+async def find_instance_id(settings: Settings, clock: Clock) -> str:
+    """Return which instance this is: what the settings say, else the metadata endpoint; else ConfigError."""
+    given = settings.worker.instance_id
+    if given and not INSTANCE_ID.fullmatch(given):
+        raise ConfigError(["worker.instance_id: must be 1 to 64 letters, digits and '-'"])
+    if given:
+        return given
+    async with InstanceMetadata(settings.fleet.metadata_url, clock) as metadata:
+        try:
+            return await metadata.instance_id()
+        except AirunnerError as error:
+            problem = f"is not set (AIRUNNER_INSTANCE_ID), and {error.text}: {settings.fleet.metadata_url}"
+    raise ConfigError([f"worker.instance_id: {problem}"])
 
 
 async def read_configuration(parameters: RunnerParameters, instance_id: str, clock: Clock) -> Layer:
