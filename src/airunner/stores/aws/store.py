@@ -14,6 +14,7 @@ from airunner.aws.parts import AwsParts
 from airunner.aws.table_meta import TableOwnership
 from airunner.aws.wellness import Wellness
 from airunner.domain import lifecycle
+from airunner.domain.abridging import abridged
 from airunner.domain.answers import PayloadLinks
 from airunner.domain.background import BackgroundTasks
 from airunner.domain.clock import StepWatch, SystemClock
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from airunner.domain.lifecycle import Lifecycle
     from airunner.domain.requests import JobQuery
     from airunner.stores.abilities import PayloadLinking, SharedState
-    from airunner.stores.aws.items import Item
+    from airunner.stores.aws.items import Item, Row
     from airunner.stores.aws.layout import Layout
     from airunner.stores.aws.listing import ListingBounds
     from airunner.stores.records import (
@@ -305,24 +306,27 @@ class AwsStore:
         def cancelled(life: Lifecycle) -> Lifecycle:
             return lifecycle.cancel(life, now=now, by=by)
 
-        if queues and (await self._rows.read_bare(job_id)).queue not in queues:
-            raise JobNotFound
+        if queues:
+            await self._find(job_id, queues)
         return await self._payloads.readable_job_of(await self._rows.revise(job_id, cancelled))
 
-    async def get_job(self, job_id: str) -> Job:
-        """Return a job, or raise JobNotFound, PayloadGone or PayloadRefused."""
+    async def get_job(self, job_id: str, *, queues: Collection[str] = (), abridge: bool = False) -> Job:
+        """Return a job, or raise JobNotFound; unless it is to be abridged, PayloadGone or PayloadRefused."""
         async with _in_time():
+            row = await self._find(job_id, queues)
+            if abridge:
+                return abridged(await self._payloads.readable_job_of(row))
             try:
-                return await self._payloads.job_of(await self._rows.read_bare(job_id))
+                return await self._payloads.job_of(row)
             except PayloadGone:
                 # A purge takes payloads first: then the row is gone as well by now.
                 await self._rows.read_bare(job_id)
                 raise
 
-    async def get_life(self, job_id: str) -> Lifecycle:
+    async def get_life(self, job_id: str, *, queues: Collection[str] = ()) -> Lifecycle:
         """Return the life of a job, without a result that is elsewhere."""
         async with _in_time():
-            return (await self._rows.read_bare(job_id)).life
+            return (await self._find(job_id, queues)).life
 
     async def link_payloads(self, job_id: str, seconds: int) -> PayloadLinks:
         """Return the addresses of what a job has in S3."""
@@ -430,6 +434,13 @@ class AwsStore:
         """Set or unset a setting."""
         await self._ownership.ensure()
         return await self._settings.change(name, value, by=by, now=now)
+
+    async def _find(self, job_id: str, queues: Collection[str]) -> Row:
+        """Return the row of a job, one of some queues where these are given, or raise JobNotFound."""
+        row = await self._rows.read_bare(job_id)
+        if queues and row.queue not in queues:
+            raise JobNotFound
+        return row
 
     def _find_parts(self, wellness: Wellness) -> AwsParts:
         nobody = {"job_id": text("check#")}
