@@ -120,7 +120,12 @@ PAIRS: dict[str, Pair[Any]] = {
     "requests.release": Pair(wire.releases, release_trip),
     "requests.publish": Pair(st.tuples(wire.texts, wire.event_lists()), publish),
     "requests.get": pair(
-        arguments(job_id=wire.texts, wait_seconds=wire.signed, want_payload_urls=st.booleans()),
+        arguments(
+            job_id=wire.texts,
+            wait_seconds=wire.signed,
+            want_payload_urls=st.booleans(),
+            abridge=st.booleans(),
+        ),
         lambda value: requests.get_to_pb(**value),
         requests.get_from_pb,
     ),

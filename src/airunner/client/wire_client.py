@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from airunner.client.batch_calls import send_batch
@@ -166,12 +167,17 @@ class WireClient:
         reply = await self._jobs.call(JobServiceClient.release_job, release_to_pb(request))
         return answers.state_from_pb(reply)
 
-    async def get_job(self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False) -> Job:
+    async def get_job(
+        self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False, abridge: bool = False
+    ) -> Job:
         """Return a job; with wait_seconds, at its end or as it is by then.
 
         With `want_payload_urls` and where the server keeps its payloads apart, also where these can be read.
+        With `abridge` as a list shows it: without what is large of it, and without what cannot be read.
         """
-        request = get_to_pb(job_id=job_id, wait_seconds=wait_seconds, want_payload_urls=want_payload_urls)
+        request = get_to_pb(
+            job_id=job_id, wait_seconds=wait_seconds, want_payload_urls=want_payload_urls, abridge=abridge
+        )
         reply = await self._jobs.call(JobServiceClient.get_job, request, wait_seconds=wait_seconds)
         return answers.one_job_from_pb(reply)
 
@@ -268,7 +274,8 @@ class WireClient:
 
     def _watch(self, request: StreamRequest, options: MonitorOptions) -> AsyncGenerator[list[Event], None]:
         method = JobEventsServiceClient.stream_job_event_batches
-        return Monitor(self._events, method, self.get_job, request, options).batches()
+        find_job = partial(self.get_job, abridge=True)
+        return Monitor(self._events, method, find_job, request, options).batches()
 
     async def _enqueue_one(self, message: pb.EnqueueJobRequest) -> Enqueued:
         return answers.enqueued_from_pb(await self._jobs.call(JobServiceClient.enqueue_job, message))

@@ -59,10 +59,13 @@ class JobsApi(HoldingApi, Protocol):
     async def enqueue_jobs(self, requests: Sequence[EnqueueRequest]) -> Sequence[Enqueued | AirunnerError]:
         """Add jobs, each with its own outcome. Idempotent on (principal, request_id)."""
 
-    async def get_job(self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False) -> Job:
+    async def get_job(
+        self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False, abridge: bool = False
+    ) -> Job:
         """Return a job; with wait_seconds, at its end or as it is by then.
 
         With `want_payload_urls` and where the store keeps its payloads apart, also where these can be read.
+        With `abridge` as a list shows it: without what is large of it, and without what cannot be read.
         """
 
     async def list_jobs(self, query: JobQuery) -> JobPage:

@@ -475,14 +475,16 @@ class ReleaseJobResponse(_message.Message):
     def __init__(self, state: _Optional[_Union[JobState, str]] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
-    __slots__ = ("job_id", "wait_seconds", "want_payload_urls")
+    __slots__ = ("job_id", "wait_seconds", "want_payload_urls", "abridge")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WANT_PAYLOAD_URLS_FIELD_NUMBER: _ClassVar[int]
+    ABRIDGE_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     wait_seconds: int
     want_payload_urls: bool
-    def __init__(self, job_id: _Optional[str] = ..., wait_seconds: _Optional[int] = ..., want_payload_urls: _Optional[bool] = ...) -> None: ...
+    abridge: bool
+    def __init__(self, job_id: _Optional[str] = ..., wait_seconds: _Optional[int] = ..., want_payload_urls: _Optional[bool] = ..., abridge: _Optional[bool] = ...) -> None: ...
 
 class GetJobResponse(_message.Message):
     __slots__ = ("job",)
