@@ -135,12 +135,12 @@ async def _run(settings: Settings, *, once: bool) -> None:
     from airunner.generation.job_verdicts import open_job_verdicts
 
     async with (
-        open_job_verdicts(settings) as verdicts,
+        open_job_verdicts(settings) as job_verdicts,
         build_client(settings, retry=RetryPolicy(attempts=1)) as quick_client,
         build_client(settings) as client,
         AsyncExitStack() as probes,
     ):
-        worker = build_worker(settings, client, once=once, verdicts=verdicts)
+        worker = build_worker(settings, client, once=once, job_verdicts=job_verdicts)
         waiting = asyncio.create_task(wait_for_server(quick_client, settings.worker.queues[0]))
         on_shutdown_signals(_stop_of(worker, waiting), worker.kill)
         await probes.enter_async_context(
