@@ -77,7 +77,7 @@ def build_server(
     fleet = _fleet_of_server(settings)
     services = build_services(settings, clock, signer, fleet)
     companions = [*companions, *_companions(settings), *_fleet_companions(settings, services, signer)]
-    _add_app_settings(settings, services)
+    _add_application(settings, services)
     services.add_loop(services.settings.periodic())
     services.add_loop(QueueMetrics(services.jobs, clock, services.store.dead_letters).periodic())
     generations = build_generations(settings, services)
@@ -94,17 +94,21 @@ def build_server(
     return Server(services, options, resources, generations, companions)
 
 
-def _add_app_settings(settings: Settings, services: Services) -> None:
-    """Let a server that knows the application's database change the settings that are kept there."""
+def _add_application(settings: Settings, services: Services) -> None:
+    """Let a server that knows the application's database change its settings, and serve its dead letters."""
     if not settings.postgres.dsn_text:
         return
     from airunner.generation.app_settings import AppSettings
+    from airunner.generation.dead_letters import generation_dead_letters
+    from airunner.outbox.schema import GENERATION_QUEUE
     from airunner.outbox.start import open_database
     from airunner.services.settings.registry import GENERATION_CONCURRENCY, Home
 
     home = AppSettings(lambda: open_database(settings), settings.postgres.schema)
     configured = {GENERATION_CONCURRENCY.name: settings.generation.concurrency}
     services.settings.add_home(Home.POSTGRES, home, configured)
+    if letters := generation_dead_letters(settings, services.clock):
+        services.admin.add_dead_letters(GENERATION_QUEUE, letters)
 
 
 def _companions(settings: Settings) -> list[CompanionKind]:
@@ -230,13 +234,13 @@ def build_worker(
     client: AsyncClient,
     *,
     once: bool = False,
-    verdicts: JobVerdicts | None = None,
+    job_verdicts: JobVerdicts | None = None,
     jobs: HoldingApi | None = None,
     withheld: Collection[str] = (),
 ) -> Worker:
     """Return a worker over a client; its jobs inherit this process's environment but for our own part.
 
-    `verdicts` is what `open_job_verdicts` gives for jobs that end with one. `jobs` is where its jobs come
+    `job_verdicts` is what `open_job_verdicts` gives for jobs that end with one. `jobs` is where its jobs come
     from, if that is not the client itself; `withheld` are more variables that jobs do not inherit.
     """
     from airunner.config import ConfigError, environment_for_jobs
@@ -249,7 +253,7 @@ def build_worker(
     worker = settings.worker
     if not worker.commands and not worker.handlers:
         raise ConfigError(["worker.commands: a worker without commands needs worker.handlers"])
-    wrap = verdicts.wrap if verdicts else lambda handlers: handlers
+    wrap = job_verdicts.wrap if job_verdicts else lambda handlers: handlers
     environment = AttemptEnvironment(
         base_environment={
             name: text for name, text in environment_for_jobs(settings).items() if name not in withheld
@@ -273,7 +277,7 @@ def build_worker(
         refused_token_seconds=worker.refused_token_seconds,
         drain_seconds=worker.drain_seconds,
         handlers=_load_handlers(worker.handlers, "worker.handlers", wrap) if worker.handlers else None,
-        closed_queues=verdicts.closed_queues if verdicts else None,
+        closed_queues=job_verdicts.closed_queues if job_verdicts else None,
         handler_processes=worker.handler_processes,
         handler_sources=worker.handlers,
         environment=environment,

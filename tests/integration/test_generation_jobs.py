@@ -190,11 +190,11 @@ class SilentSessions:
     """Sessions of a database that does not answer until it is told to."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.questions = 0
         self.may_answer = asyncio.Event()
 
     async def answers(self) -> None:
-        self.asked += 1
+        self.questions += 1
         await self.may_answer.wait()
 
 
@@ -204,12 +204,12 @@ async def test_a_database_that_hangs_holds_up_nobody_for_long(monkeypatch: pytes
     gate = DatabaseGate(cast("SessionTable", sessions), clock)
     assert await gate.closed_queues() == ("generation",)
     assert await gate.closed_queues() == ("generation",)
-    assert sessions.asked == 1
+    assert sessions.questions == 1
     clock.advance(1)
     sessions.may_answer.set()
     # Those who serve other queues do not wait for the answer.
     assert await gate.closed_queues() == ("generation",)
-    await until(lambda: sessions.asked == 2)
+    await until(lambda: sessions.questions == 2)
     assert await gate.closed_queues() == ()
     await gate.close()
 

@@ -174,13 +174,13 @@ PAIRS: dict[str, Pair[Any]] = {
         wire.published, answers.stream_published_to_pb, answers.published_from_pb
     ),
     "dead_letters.list": pair(
-        arguments(queue=wire.texts, max_messages=wire.signed),
+        arguments(queue=wire.texts, max_messages=wire.signed, code=wire.texts),
         lambda value: dead_letters.list_to_pb(**value),
         dead_letters.list_from_pb,
     ),
     "dead_letters.redrive": pair(wire.redrives, dead_letters.redrive_to_pb, dead_letters.redrive_from_pb),
     "dead_letters.purge": pair(
-        arguments(queue=wire.texts, max_messages=wire.signed, dry_run=st.booleans()),
+        arguments(queue=wire.texts, max_messages=wire.signed, dry_run=st.booleans(), code=wire.texts),
         lambda value: dead_letters.purge_to_pb(**value),
         dead_letters.purge_from_pb,
     ),

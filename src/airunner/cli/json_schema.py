@@ -144,6 +144,7 @@ def dead_letter_to_json(letter: DeadLetter) -> dict[str, object]:
     return {
         "message_id": letter.message_id,
         "reason": letter.reason.name.lower(),
+        "code": letter.code,
         "job_id": letter.job_id,
         "sent_at": to_iso(letter.sent_at),
         "redrives": letter.redrives,

@@ -221,9 +221,9 @@ class WireClient:
         """Return all workers that called the server lately: page after page."""
         return await all_workers(self)
 
-    async def list_dead_letters(self, queue: str, *, max_messages: int = 0) -> DeadLetterPage:
-        """Look at dead letters; FailedPrecondition where the store has no dead-letter queues."""
-        request = dead_letters.list_to_pb(queue=queue, max_messages=max_messages)
+    async def list_dead_letters(self, queue: str, *, max_messages: int = 0, code: str = "") -> DeadLetterPage:
+        """Look at dead letters, of a code if one is given; FailedPrecondition where there are none."""
+        request = dead_letters.list_to_pb(queue=queue, max_messages=max_messages, code=code)
         reply = await self._admin.call(AdminServiceClient.list_dead_letters, request)
         return dead_letters.page_from_pb(reply)
 
@@ -234,10 +234,10 @@ class WireClient:
         return dead_letters.redriven_from_pb(reply)
 
     async def purge_dead_letters(
-        self, queue: str, *, max_messages: int = 0, dry_run: bool = False
+        self, queue: str, *, max_messages: int = 0, dry_run: bool = False, code: str = ""
     ) -> Sequence[DeadLetter]:
-        """Delete dead letters."""
-        request = dead_letters.purge_to_pb(queue=queue, max_messages=max_messages, dry_run=dry_run)
+        """Delete dead letters, of a code if one is given."""
+        request = dead_letters.purge_to_pb(queue=queue, max_messages=max_messages, dry_run=dry_run, code=code)
         reply = await self._admin.call(AdminServiceClient.purge_dead_letters, request)
         return dead_letters.purged_from_pb(reply)
 

@@ -134,7 +134,9 @@ async def serve_jobs(settings: Settings, *, once: bool = False, runner: FleetRun
     ):
         jobs = runner.observe(client) if runner else None
         withheld = AWS_CREDENTIALS if runner else ()
-        worker = build_worker(settings, client, once=once, verdicts=verdicts, jobs=jobs, withheld=withheld)
+        worker = build_worker(
+            settings, client, once=once, job_verdicts=verdicts, jobs=jobs, withheld=withheld
+        )
         waiting = asyncio.create_task(wait_for_server(quick_client, settings.worker.queues[0]))
         stop = _stop_of(worker, waiting)
         on_shutdown_signals(stop, worker.kill)
