@@ -58,6 +58,7 @@ def build_server(
     from airunner.server.run import ServeOptions, Server
     from airunner.services.queue_metrics import QueueMetrics
 
+    companions = [*companions, *_companions(settings)]
     options = ServeOptions(
         host=settings.listen.host,
         port=settings.listen.port,
@@ -76,7 +77,7 @@ def build_server(
     signer = build_signer(settings)
     fleet = _fleet_of_server(settings)
     services = build_services(settings, clock, signer, fleet)
-    companions = [*companions, *_companions(settings), *_fleet_companions(settings, services, signer)]
+    companions += _fleet_companions(settings, services, signer)
     _add_application(settings, services)
     services.add_loop(services.settings.periodic())
     services.add_loop(QueueMetrics(services.jobs, clock, services.store.dead_letters).periodic())

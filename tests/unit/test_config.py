@@ -38,6 +38,7 @@ DEFAULTS: Mapping[str, object] = {
     "store.job_retention_days": 7,
     "store.event_retention_days": 30,
     "store.secrets_after_end": "keep",
+    "store.purge_by": "server",
     "store.listing_shards": 8,
     "store.aws.account_id": "",
     "store.aws.access_key_id": None,
@@ -119,6 +120,20 @@ DEFAULTS: Mapping[str, object] = {
     "generation.retry_max_seconds": 900,
     "generation.drain_seconds": 30,
     "generation.metrics_listen": None,
+    "fleet.table": "",
+    "fleet.pools_table": "",
+    "fleet.termination_queue_url": None,
+    "fleet.housekeeping_queue_url": None,
+    "fleet.parameter_prefix": "/runs-fleet/runners",
+    "fleet.run": (),
+    "fleet.max_runtime_minutes": 360,
+    "fleet.require_token": True,
+    "fleet.requeue_interrupted": True,
+    "fleet.prices": {},
+    "fleet.runner_api_key": None,
+    "fleet.metadata_url": "http://169.254.169.254",
+    "fleet.cloudwatch_namespace": "RunsFleet",
+    "fleet.metrics_listen": None,
 }
 
 

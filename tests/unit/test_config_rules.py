@@ -60,6 +60,7 @@ RANGES = [
     ("generation.retry_first_seconds", 1, 900),
     ("generation.retry_max_seconds", 1, 43200),
     ("generation.drain_seconds", 0, 43200),
+    ("fleet.max_runtime_minutes", 1, 43200),
 ]
 
 
