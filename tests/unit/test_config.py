@@ -119,6 +119,11 @@ DEFAULTS: Mapping[str, object] = {
     "generation.retry_max_seconds": 900,
     "generation.drain_seconds": 30,
     "generation.metrics_listen": None,
+    "diag.user_id": "",
+    "diag.base_url": None,
+    "diag.job_type": "airunner.ping",
+    "diag.outputs": None,
+    "diag.use_mock": None,
 }
 
 
