@@ -134,6 +134,11 @@ DEFAULTS: Mapping[str, object] = {
     "fleet.metadata_url": "http://169.254.169.254",
     "fleet.cloudwatch_namespace": "RunsFleet",
     "fleet.metrics_listen": None,
+    "diag.user_id": "",
+    "diag.base_url": None,
+    "diag.job_type": "airunner.ping",
+    "diag.outputs": None,
+    "diag.use_mock": None,
 }
 
 

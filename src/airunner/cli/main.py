@@ -46,6 +46,7 @@ COMMANDS: Final = {
     "outbox": ("outbox:outbox", SERVING),
     "generation": ("generation:generation", SERVING),
     "fleet": ("fleet:fleet", SERVING),
+    "diag": ("diag:diag", SERVING),
     "keys": ("keys:keys", SERVING),
     "backup": ("backup:backup", SERVING),
     "restore": ("restore:restore", SERVING),

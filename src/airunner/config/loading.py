@@ -21,6 +21,7 @@ from airunner.config.layers import (
     Origin,
     credential_layer,
     database_layer,
+    diag_layer,
     file_layer,
     flag_layer,
     foreign_layer,
@@ -78,6 +79,7 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     with_database: bool | None = False,
+    with_diag: bool = False,
     above: Layer | None = None,
 ) -> Loaded:
     """Settings from, lowest to highest: defaults, YAML file, `.env`, environment, flags; else ConfigError.
@@ -85,7 +87,7 @@ def load_settings(
     The variables that other programs read too (`AWS_REGION`) stand right above the defaults.
     A `config_file` must exist; without one, `airunner.yaml` in `cwd` is read if it is there.
     With `with_database`, `DATABASE_URL` is one of them; with None, where the services or settings name
-    generation.
+    generation. With `with_diag`, the `INTEGRATION_` variables of test suites are read too.
     `flags` maps dotted paths to values; None is a flag that was not given. Nothing is kept between calls.
     `above` counts more than all of them, and its values are never shown.
     """
@@ -97,6 +99,8 @@ def load_settings(
     layers = [
         foreign_layer(from_dotenv, _IN_DOTENV),
         foreign_layer(environment),
+        diag_layer(from_dotenv if with_diag else {}, _IN_DOTENV, from_folder=True),
+        diag_layer(environment if with_diag else {}),
         _chosen_file(folder, config_file),
         variable_layer(from_dotenv, _IN_DOTENV, from_folder=True),
         variable_layer(environment),

@@ -298,6 +298,16 @@ class FleetSettings(Section):
         return self.runner_api_key.get_secret_value() if self.runner_api_key else ""
 
 
+class DiagSettings(Section):
+    """What `airunner diag` sends, and to which server."""
+
+    user_id: str = Field(default="", max_length=200)
+    base_url: ServerUrl | None = None
+    job_type: str = Field(default="airunner.ping", min_length=1, max_length=128)
+    outputs: WholeNumber | None = Field(default=None, ge=1, le=1_000)
+    use_mock: bool | None = None
+
+
 class TelemetrySettings(Section):
     """Where a server sends its metrics besides; OTLP follows the OTEL_ variables."""
 
@@ -366,6 +376,7 @@ class Settings(Section):
     outbox: OutboxSettings = OutboxSettings()
     generation: GenerationSettings = GenerationSettings()
     fleet: FleetSettings = FleetSettings()
+    diag: DiagSettings = DiagSettings()
 
 
 @cache

@@ -30,6 +30,11 @@ _ANSWER_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 2.0
 
 
+def listener_name(application_name: str) -> str:
+    """Return what pg_stat_activity shows of the connection that a program listens on."""
+    return f"{application_name} listener"
+
+
 class Listener:
     """Hands on the payloads of channels, from `start` to `stop`.
 
@@ -50,7 +55,7 @@ class Listener:
         shared_lock: int | None = None,
     ) -> None:
         """`shared_lock` is an advisory lock, held while it listens: those who notify can tell by it."""
-        name = f"{options.application_name} listener"
+        name = listener_name(options.application_name)
         # A pooler hands its connections on after each transaction: nobody would listen on them.
         self._options = replace(options, application_name=name, is_pooled=False)
         self._channel_names = tuple(channel_names)

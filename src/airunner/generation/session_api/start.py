@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from airunner.config import Settings
     from airunner.services.composition import Services
 
-_NAME: Final = "airunner generations"
+APPLICATION_NAME: Final = "airunner generations"
+"""What pg_stat_activity shows of the connections of a server."""
 
 
 def make_generations(settings: Settings, services: Services) -> GenerationService:
     """Return the service, still to be opened; its loop and its end come with those of `services`."""
-    options = replace(postgres_options(settings), application_name=_NAME)
+    options = replace(postgres_options(settings), application_name=APPLICATION_NAME)
     from airunner.postgres.listening import Listener
     from airunner.postgres.pool import Database
 
@@ -28,7 +29,7 @@ def make_generations(settings: Settings, services: Services) -> GenerationServic
     )
     feed = generations.feed
     generations.listener = Listener(
-        replace(listen_options(settings), application_name=_NAME),
+        replace(listen_options(settings), application_name=APPLICATION_NAME),
         [COMPLETED_CHANNEL, STARTED_CHANNEL],
         on_payload=feed.heard,
         on_gap=feed.look_soon,
