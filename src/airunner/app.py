@@ -17,15 +17,19 @@ from airunner.domain.clock import SystemClock
 from airunner.domain.token import MIN_KEY_BYTES, TokenSigner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from airunner.aws.cloudwatch import CloudWatchExporter
     from airunner.aws.provision import Resource
     from airunner.client import AsyncClient
-    from airunner.config import Settings
+    from airunner.config import FleetPart, Settings
     from airunner.domain.clock import Clock
     from airunner.domain.retry import RetryPolicy
+    from airunner.fleet.aws.connection import FleetConnection
+    from airunner.fleet.process import FleetProcess
+    from airunner.generation.job_verdicts import JobVerdicts
     from airunner.generation.session_api.service import GenerationService
     from airunner.generation.start import GenerationWorker
     from airunner.handlers.registry import Registry
@@ -33,7 +37,9 @@ if TYPE_CHECKING:
     from airunner.server.companions import CompanionKind
     from airunner.server.run import Server
     from airunner.services.admission import AdmissionLimits
+    from airunner.services.api import HoldingApi
     from airunner.services.composition import Replica, Services
+    from airunner.services.jobs import InstanceGate
     from airunner.services.periodic import Periodic
     from airunner.stores.base import JobStore
     from airunner.stores.registry import StoreKind
@@ -68,8 +74,11 @@ def build_server(
         shutdown_grace_seconds=settings.limits.shutdown_grace_seconds,
     )
     clock = SystemClock()
-    services = build_services(settings, clock)
-    _add_app_settings(settings, services)
+    signer = build_signer(settings)
+    fleet = _fleet_of_server(settings)
+    services = build_services(settings, clock, signer, fleet)
+    companions += _fleet_companions(settings, services, signer)
+    _add_application(settings, services)
     services.add_loop(services.settings.periodic())
     services.add_loop(QueueMetrics(services.jobs, clock, services.store.dead_letters).periodic())
     generations = build_generations(settings, services)
@@ -82,20 +91,25 @@ def build_server(
     telemetry.dequeues_waiting.follow(lambda: services.dispatcher.waiting)
     telemetry.calls_waiting.follow(lambda: services.admission.waiting)
     telemetry.calls_body_bytes.follow(lambda: services.admission.body_bytes)
-    return Server(services, options, exporter, generations, companions=companions)
+    resources = [part for part in (exporter, fleet) if part]
+    return Server(services, options, resources, generations, companions)
 
 
-def _add_app_settings(settings: Settings, services: Services) -> None:
-    """Let a server that knows the application's database change the settings that are kept there."""
+def _add_application(settings: Settings, services: Services) -> None:
+    """Let a server that knows the application's database change its settings, and serve its dead letters."""
     if not settings.postgres.dsn_text:
         return
     from airunner.generation.app_settings import AppSettings
+    from airunner.generation.dead_letters import generation_dead_letters
+    from airunner.outbox.schema import GENERATION_QUEUE
     from airunner.outbox.start import open_database
     from airunner.services.settings.registry import GENERATION_CONCURRENCY, Home
 
     home = AppSettings(lambda: open_database(settings), settings.postgres.schema)
     configured = {GENERATION_CONCURRENCY.name: settings.generation.concurrency}
     services.settings.add_home(Home.POSTGRES, home, configured)
+    if letters := generation_dead_letters(settings, services.clock):
+        services.admin.add_dead_letters(GENERATION_QUEUE, letters)
 
 
 def _companions(settings: Settings) -> list[CompanionKind]:
@@ -110,6 +124,80 @@ def _companions(settings: Settings) -> list[CompanionKind]:
         return []
     build_generation_worker(settings)
     return [CompanionKind(name="generation", build=lambda: build_generation_worker(settings))]
+
+
+def _fleet_of_server(settings: Settings) -> FleetConnection | None:
+    """Return what a server needs of a fleet that the settings name: its records and queues, no machines."""
+    if not (settings.fleet.table or settings.fleet.run):
+        return None
+    return build_fleet_connection(settings, clients=["dynamodb", "sqs"])
+
+
+def _fleet_companions(settings: Settings, services: Services, signer: TokenSigner) -> list[CompanionKind]:
+    """Return the parts of a fleet that work in the process of a server."""
+    if not settings.fleet.run:
+        return []
+    from airunner.server.companions import CompanionKind
+
+    _check_fleet(settings)
+
+    def kind(part: FleetPart) -> CompanionKind:
+        return CompanionKind(
+            name=f"fleet.{part.value}", build=lambda: _fleet_process(settings, part, services, signer)
+        )
+
+    return [kind(part) for part in settings.fleet.run]
+
+
+def build_fleet_process(settings: Settings, part: FleetPart) -> FleetProcess:
+    """Return a part of a fleet's work for a process of its own, on the store and the keys of the servers.
+
+    ConfigError where the store is inside a server, which is then the only place for it.
+    """
+    from airunner.config import ClusterSettings, ConfigError, StoreType
+
+    if settings.store.type is not StoreType.AWS:
+        raise ConfigError([
+            f"fleet.run: with store.type {settings.store.type} a fleet works in the process of the server: "
+            f"set fleet.run to {part.value} there"
+        ])  # fmt: skip
+    _check_fleet(settings)
+    signer = build_signer(settings)
+    # It serves nobody, so nobody has to reach it.
+    alone = settings.model_copy(update={"cluster": ClusterSettings()})
+    services = build_services(alone, SystemClock(), signer)
+    return _fleet_process(settings, part, services, signer, resources=[services])
+
+
+def _fleet_process(
+    settings: Settings,
+    part: FleetPart,
+    services: Services,
+    signer: TokenSigner,
+    *,
+    resources: Sequence[AbstractAsyncContextManager[object]] = (),
+) -> FleetProcess:
+    from airunner.fleet.start import FleetJobs, make_process
+
+    jobs = FleetJobs(ends=services.jobs, store=services.store, signer=signer.terminations())
+    return make_process(part, settings, jobs, SystemClock(), resources=resources)
+
+
+def build_fleet_connection(settings: Settings, *, clients: Sequence[str] = ()) -> FleetConnection:
+    """Return the ports of a fleet, still to be opened; `clients` are the services of AWS to call, or all."""
+    _check_fleet(settings)
+    from airunner.aws.clients import OF_A_FLEET
+    from airunner.fleet.aws.connection import FleetConnection
+
+    return FleetConnection(settings, SystemClock(), clients=clients or OF_A_FLEET)
+
+
+def _check_fleet(settings: Settings) -> None:
+    """Refuse at once what a fleet cannot work with: no SDK, no region."""
+    from airunner.aws.connect import find_region, need_sdk
+
+    need_sdk()
+    find_region(settings)
 
 
 def build_generations(settings: Settings, services: Services) -> GenerationService | None:
@@ -147,11 +235,14 @@ def build_worker(
     client: AsyncClient,
     *,
     once: bool = False,
-    wrap: Callable[[Registry], Registry] = lambda handlers: handlers,
+    job_verdicts: JobVerdicts | None = None,
+    jobs: HoldingApi | None = None,
+    withheld: Collection[str] = (),
 ) -> Worker:
     """Return a worker over a client; its jobs inherit this process's environment but for our own part.
 
-    `wrap` is what `generation.job_verdicts` gives for jobs that end with a verdict.
+    `job_verdicts` is what `open_job_verdicts` gives for jobs that end with one. `jobs` is where its jobs come
+    from, if that is not the client itself; `withheld` are more variables that jobs do not inherit.
     """
     from airunner.config import ConfigError, environment_for_jobs
     from airunner.worker.process.checkout import CheckoutRules
@@ -163,8 +254,11 @@ def build_worker(
     worker = settings.worker
     if not worker.commands and not worker.handlers:
         raise ConfigError(["worker.commands: a worker without commands needs worker.handlers"])
+    wrap = job_verdicts.wrap if job_verdicts else lambda handlers: handlers
     environment = AttemptEnvironment(
-        base_environment=environment_for_jobs(settings),
+        base_environment={
+            name: text for name, text in environment_for_jobs(settings).items() if name not in withheld
+        },
         runs_commands=worker.commands,
         work_dir=worker.work_dir,
         grace_seconds=worker.grace_seconds,
@@ -184,12 +278,13 @@ def build_worker(
         refused_token_seconds=worker.refused_token_seconds,
         drain_seconds=worker.drain_seconds,
         handlers=_load_handlers(worker.handlers, "worker.handlers", wrap) if worker.handlers else None,
+        closed_queues=job_verdicts.closed_queues if job_verdicts else None,
         handler_processes=worker.handler_processes,
         handler_sources=worker.handlers,
         environment=environment,
         stacks=StandardErrorStacks(),
     )
-    return Worker(client, client, SystemClock(), options)
+    return Worker(jobs or client, client, SystemClock(), options)
 
 
 def build_generation_worker(settings: Settings) -> GenerationWorker:
@@ -243,8 +338,16 @@ def _load_handlers(
         raise ConfigError([f"{setting}: {error}"]) from error
 
 
-def build_services(settings: Settings, clock: Clock) -> Services:
-    """Return the services on the store that the settings name."""
+def build_services(
+    settings: Settings,
+    clock: Clock,
+    signer: TokenSigner | None = None,
+    fleet: FleetConnection | None = None,
+) -> Services:
+    """Return the services on the store that the settings name, with its own signer unless one is given.
+
+    With `fleet.table` set they ask a fleet, which is to be opened before them, whom to give no jobs.
+    """
     from airunner.domain.execution import BatchingConfig, ExecutionConfig
     from airunner.services.composition import ServiceRules, Services
     from airunner.services.jobs import JobRules
@@ -268,7 +371,9 @@ def build_services(settings: Settings, clock: Clock) -> Services:
             max_queued=settings.store.max_queued_jobs_per_queue,
         ),
         retention=Retention(
-            jobs_ms=settings.store.job_retention_days * _DAY_MS,
+            jobs_ms=(
+                settings.store.job_retention_days * _DAY_MS if settings.store.purge_by == "server" else None
+            ),
             events_ms=settings.store.event_retention_days * _DAY_MS,
         ),
         admission=_admission_limits(settings),
@@ -276,7 +381,17 @@ def build_services(settings: Settings, clock: Clock) -> Services:
         maintenance_interval_seconds=settings.limits.maintenance_interval_seconds,
     )
     replica = _build_replica(settings)
-    return Services(build_store(settings, clock), clock, build_signer(settings), rules, replica)
+    gate = _instance_gate(settings, clock, fleet)
+    signer = signer or build_signer(settings)
+    return Services(build_store(settings, clock), clock, signer, rules, replica, gate)
+
+
+def _instance_gate(settings: Settings, clock: Clock, fleet: FleetConnection | None) -> InstanceGate | None:
+    if fleet is None or not settings.fleet.table:
+        return None
+    from airunner.fleet.draining import DrainingGate
+
+    return DrainingGate(fleet.records, clock)
 
 
 def _build_replica(settings: Settings) -> Replica | None:
@@ -405,6 +520,29 @@ async def provision_generation(settings: Settings, *, dry_run: bool = False) -> 
         from airunner.aws.provision import provision
 
         return await provision(aws, wanted, clock, dry_run=dry_run)
+
+
+async def provision_fleet(
+    settings: Settings, *, deletion_protection: bool = False, dry_run: bool = False
+) -> list[Resource]:
+    """Make or mend the queues and tables of a fleet, and mark its table; a dry run only tells.
+
+    FailedPrecondition, before anything is made, where the table belongs to another environment.
+    """
+    clock = SystemClock()
+    await _check_account(settings, clock)
+    async with build_fleet_connection(settings, clients=["sqs", "dynamodb"]) as fleet:
+        from airunner.aws.provision import provision
+        from airunner.aws.table_meta import TableOwnership
+        from airunner.fleet.aws.layout import fleet_resources, owned_fleet_table
+
+        layout = replace(fleet.layout, deletion_protection=deletion_protection)
+        ownership = TableOwnership(fleet.aws, owned_fleet_table(layout), layout.env)
+        await ownership.refuse_others()
+        made = await provision(fleet.aws, fleet_resources(layout), clock, dry_run=dry_run)
+        if not dry_run:
+            await ownership.ensure()
+        return made
 
 
 async def _check_account(settings: Settings, clock: Clock) -> None:

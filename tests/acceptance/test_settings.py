@@ -6,6 +6,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from airunner.client import Client
 from airunner.domain.job import JobParams
 from tests.acceptance.command_line import CommandLine, eventually
@@ -20,6 +22,7 @@ def batch_size_of_next_job(client: Client) -> int:
     return client.get_job(job_id).execution.batching.max_batch_size
 
 
+@pytest.mark.slow
 def test_settings_are_changed_while_a_server_runs(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{unused_port()}"
     person = CommandLine(folder=tmp_path, variables={"AIRUNNER_SERVER": url})

@@ -196,6 +196,11 @@ class TestSettings(suites.TestSettings):
 
 
 @pytest.mark.slow
+class TestRunning(suites.TestRunning):
+    pass
+
+
+@pytest.mark.slow
 class TestAbilities(suites.TestAbilities):
     pass
 

@@ -200,7 +200,7 @@ async def upkeep(rig: Rig) -> AsyncGenerator[None, None]:
         job = await rig.persistent.wait_for_end(job_id, timeout_seconds=LIMIT_SECONDS)
         assert job.result
         assert job.result.outcome is Outcome.LOST
-    assert 0 < (await rig.metrics()).value("airunner_loop_last_success_age_seconds", loop="maintenance") < 10
+    assert 0 <= (await rig.metrics()).value("airunner_loop_last_success_age_seconds", loop="maintenance") < 10
 
 
 CELLS: Final[dict[str, Cell]] = {

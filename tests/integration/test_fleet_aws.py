@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from airunner.aws.calls import Aws
-from airunner.aws.clients import OF_A_FLEET
 from airunner.aws.provision import Change, provision
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import FailedPrecondition
-from airunner.fleet.aws.instances import MANAGED_TAG, POOL_TAG, Ec2Instances
 from airunner.fleet.aws.layout import CALL_POLICY, FleetLayout, fleet_resources
-from airunner.fleet.aws.parameters import SsmParameters
 from airunner.fleet.aws.records import DynamoDbRecords
 from airunner.fleet.messages.housekeeping import TaskType
 from airunner.fleet.ports import FleetRecords
 from airunner.fleet.records import (
     ActionKind,
     HousekeepingRun,
-    InstanceState,
     Pool,
     PoolAudit,
     RecordedAction,
     RunOutcome,
 )
-from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_stores import options_of
@@ -60,13 +53,6 @@ AUDIT = PoolAudit(
     compute_cost_usd=0.2,
     idle_cost_usd=None,
 )
-
-
-@pytest.fixture
-async def account(emulator: EmulatorProcess) -> AsyncIterator[Aws]:
-    """EC2 and SSM without the rules of the strict layer."""
-    async with Aws(replace(options_of(emulator.url), clients=OF_A_FLEET), policy=CALL_POLICY) as opened:
-        yield opened
 
 
 async def made_records(aws: Aws, env: str) -> DynamoDbRecords:
@@ -184,50 +170,3 @@ async def test_a_write_whose_answer_is_lost_is_known_again(aws: StrictProxy, aws
         assert await records.undrain("i-1")
         aws.faults.next("PutItem", FaultKind.EXECUTE_THEN_DROP)
         assert not await records.count_once("job", "1", 10)
-
-
-async def test_instances_are_found_by_tag_and_terminated(account: Aws) -> None:
-    tags = [{"Key": MANAGED_TAG, "Value": "true"}, {"Key": POOL_TAG, "Value": "builds"}]
-    made = await launch(account, 3, tags)
-    (foreign,) = await launch(account, 1, [])
-    instances = Ec2Instances(account)
-    running = {InstanceState.PENDING, InstanceState.RUNNING}
-    listed = [instance async for page in instances.managed(running) for instance in page]
-    assert {instance.instance_id for instance in listed} == set(made)
-    assert {(instance.pool, instance.instance_type) for instance in listed} == {("builds", "m1.small")}
-    assert all(instance.launched_at > 1_600_000_000_000 for instance in listed)
-    unknown = [f"i-{number:017x}" for number in range(450)]
-    assert set(await instances.find([*made, foreign, *unknown])) == {*made, foreign}
-    await instances.terminate([made[0], unknown[0]])
-    await instances.terminate([made[0]])
-    found = await instances.find(made)
-    assert found[made[0]].state is InstanceState.TERMINATED
-    assert found[made[1]].state is InstanceState.RUNNING
-
-
-async def launch(account: Aws, count: int, tags: list[dict[str, str]]) -> list[str]:
-    options: dict[str, Any] = (
-        {"TagSpecifications": [{"ResourceType": "instance", "Tags": tags}]} if tags else {}
-    )
-    image = (await account.ec2("DescribeImages"))["Images"][0]["ImageId"]
-    answer = await account.ec2(
-        "RunInstances", ImageId=image, MinCount=count, MaxCount=count, InstanceType="m1.small", **options
-    )
-    return [entry["InstanceId"] for entry in answer["Instances"]]
-
-
-async def test_parameters_are_listed_over_pages_and_deleted_in_tens(account: Aws, aws_env: str) -> None:
-    parameters = SsmParameters(account, prefix=f"/{aws_env}/runners/")
-    names = [parameters.name_of(f"i-{number}") for number in range(25)]
-    odd = f"/{aws_env}/runners/shared/more/config"
-    for name in (*names, odd, f"/{aws_env}/other"):
-        await account.ssm("PutParameter", Name=name, Value="secret", Type="SecureString")
-    listed = [parameter async for page in parameters.list() for parameter in page]
-    assert {parameter.name for parameter in listed} == {*names, odd}
-    assert all(parameter.modified_at > 1_600_000_000_000 for parameter in listed)
-    assert [parameters.instance_of(name) for name in (names[7], odd, "/elsewhere")] == ["i-7", "", ""]
-    missing = parameters.name_of("i-missing")
-    assert set(await parameters.delete([*names[:12], missing])) == set(names[:12])
-    assert await parameters.delete([missing]) == set()
-    left = [parameter.name async for page in parameters.list() for parameter in page]
-    assert set(left) == {*names[12:], odd}

@@ -7,15 +7,19 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from uuid import uuid4
 
 import pytest
+from structlog.testing import capture_logs
 
 from airunner.cli.main import execute
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import PermanentFailure
-from airunner.domain.job import JobState
+from airunner.domain.job import JobParams, JobState
+from airunner.domain.requests import EnqueueRequest
 from airunner.domain.retry import RetryPolicy
+from airunner.generation.gate import DatabaseGate
 from airunner.generation.job_verdicts import JobVerdicts
 from airunner.generation.output import LoggedOutput
 from airunner.generation.sessions import SessionTable
@@ -23,12 +27,15 @@ from airunner.generation.work import GenerationWork, WorkOptions
 from airunner.handlers import Context
 from airunner.handlers.loop_callbacks import LoopCallbacks
 from airunner.handlers.registry import Registry
+from airunner.local.postgres import LocalPostgres
 from airunner.outbox.jobs_sink import JobsSink
+from airunner.outbox.rows import Sent
 from airunner.outbox.table import OutboxTable
 from airunner.postgres.pool import Database
 from airunner.queues.base import TryAgain
 from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
+from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_services
 from airunner.worker.worker import Worker, WorkerOptions
@@ -53,8 +60,15 @@ async def job_worker(database: Database, handlers: Registry) -> AsyncIterator[Se
     work = GenerationWork(
         SessionTable(database, "airunner"), SystemClock(), WorkOptions(verdict_policy=QUICK)
     )
-    wrapped = JobVerdicts(work, AT_ONCE).wrap(handlers)
-    options = WorkerOptions(queues=("generation", "q"), concurrency=4, handlers=wrapped, worker_id="w")
+    gate = DatabaseGate(SessionTable(database, "airunner"), SystemClock())
+    verdicts = JobVerdicts(work, AT_ONCE, gate)
+    options = WorkerOptions(
+        queues=("generation", "q"),
+        concurrency=4,
+        handlers=verdicts.wrap(handlers),
+        closed_queues=verdicts.closed_queues,
+        worker_id="w",
+    )
     worker = Worker(services.jobs, services.events, SystemClock(), options)
     running = asyncio.create_task(worker.run())
     try:
@@ -63,6 +77,7 @@ async def job_worker(database: Database, handlers: Registry) -> AsyncIterator[Se
         worker.stop()
         await running
         work.close()
+        await gate.close()
 
 
 async def relay(database: Database, services: Services) -> None:
@@ -128,6 +143,77 @@ async def test_jobs_of_other_queues_are_as_they_were(database: Database) -> None
     assert await effects(database) == []
 
 
+async def test_while_postgresql_is_dead_jobs_that_end_there_are_not_dequeued(
+    postgres: LocalPostgres, database: Database
+) -> None:
+    calls: list[int] = []
+
+    def note(payload: dict[str, int]) -> None:
+        calls.append(payload["n"])
+
+    async with job_worker(database, registry(note=(note, HOOKS))) as services:
+        ids = [await enqueue(database, "note", {"n": number}) for number in (1, 2)]
+        rows = {row.row_id: row for row in await OutboxTable(database, "airunner").claim(10)}
+        sink = JobsSink(services.jobs)
+        await sink.send("generation", [rows[ids[0]]])
+        await until_sessions(database, done=1, queued=1)
+
+        async def do_another() -> None:
+            """Have a job of another queue done: whoever waited for jobs asks once more whether it may."""
+            done = len(calls)
+            params = JobParams(handler="note", payload_json=json.dumps({"n": 0}))
+            await services.jobs.enqueue_jobs(
+                [EnqueueRequest(request_id=str(uuid4()), queue="q", params=params)]
+            )
+            await until(lambda: len(calls) > done)
+
+        postgres.kill()
+        try:
+            with capture_logs() as logs:
+                while not any(entry["event"] == "worker.loop_error" for entry in logs):
+                    await do_another()
+            for _ in range(3):
+                await do_another()
+            (sent,) = await sink.send("generation", [rows[ids[1]]])
+            await do_another()
+            assert isinstance(sent, Sent)
+            waiting = await services.jobs.get_job(sent.reference)
+            assert (waiting.state, waiting.attempt) == (JobState.SCHEDULED, 0)
+        finally:
+            postgres.start()
+        await until(lambda: calls[-1] == 2, limit_seconds=60)
+        await until_sessions(database, done=2)
+    assert sorted(await effects(database)) == sorted((session_id, "done") for session_id in ids)
+
+
+class SilentSessions:
+    """Sessions of a database that does not answer until it is told to."""
+
+    def __init__(self) -> None:
+        self.questions = 0
+        self.may_answer = asyncio.Event()
+
+    async def answers(self) -> None:
+        self.questions += 1
+        await self.may_answer.wait()
+
+
+async def test_a_database_that_hangs_holds_up_nobody_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airunner.generation.gate._ANSWER_SECONDS", 0.02)
+    sessions, clock = SilentSessions(), ManualClock()
+    gate = DatabaseGate(cast("SessionTable", sessions), clock)
+    assert await gate.closed_queues() == ("generation",)
+    assert await gate.closed_queues() == ("generation",)
+    assert sessions.questions == 1
+    clock.advance(1)
+    sessions.may_answer.set()
+    # Those who serve other queues do not wait for the answer.
+    assert await gate.closed_queues() == ("generation",)
+    await until(lambda: sessions.questions == 2)
+    assert await gate.closed_queues() == ()
+    await gate.close()
+
+
 @pytest.mark.parametrize(("attempt", "seconds"), [(1, 30), (3, 120), (9, 900)])
 async def test_the_pause_before_the_next_try_is_that_of_generation(
     database: Database, attempt: int, seconds: int
@@ -136,9 +222,11 @@ async def test_the_pause_before_the_next_try_is_that_of_generation(
         raise OSError("the provider is away")
 
     session_id = await enqueue(database, "paint")
-    work = GenerationWork(SessionTable(database, "airunner"), SystemClock(), WorkOptions())
+    sessions = SessionTable(database, "airunner")
+    work = GenerationWork(sessions, SystemClock(), WorkOptions())
     policy = RetryPolicy(first_seconds=30, max_seconds=900, jitter=0)
-    wrapped = JobVerdicts(work, policy).wrap(registry(paint=paint))["paint"]
+    verdicts = JobVerdicts(work, policy, DatabaseGate(sessions, SystemClock()))
+    wrapped = verdicts.wrap(registry(paint=paint))["paint"]
     output = LoggedOutput(LoopCallbacks(asyncio.get_running_loop()), session_id, "paint")
     context = Context(job_id="job", queue="generation", attempt=attempt, request_id=session_id, output=output)
     with pytest.raises(TryAgain, match="the provider is away") as raised:

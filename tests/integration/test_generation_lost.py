@@ -142,7 +142,8 @@ class Jobs:
 
     states: dict[str, JobState] = field(default_factory=dict)
 
-    async def get_job(self, job_id: str) -> Any:
+    async def get_job(self, job_id: str, *, abridge: bool) -> Any:
+        assert abridge, "the payloads of a job may be gone"
         if job_id not in self.states:
             raise NotFound
         return FoundJob(self.states[job_id])

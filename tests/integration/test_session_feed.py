@@ -14,12 +14,14 @@ from airunner.domain.errors import Unavailable
 from airunner.generation.session_api.feed import LOOK_SECONDS
 from airunner.generation.session_api.records import SessionNews, StartRequest
 from airunner.generation.session_api.service import STILL_HERE_SECONDS, GenerationService
+from airunner.generation.statements import LISTENING_LOCK
 from airunner.local.postgres import LocalPostgres
 from airunner.postgres.pool import Database
 from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_services
+from tests.support.generation import enqueue
 from tests.support.generations import begin, finish, opened
 
 PAINT = StartRequest(name="paint", payload={})
@@ -61,6 +63,47 @@ async def test_without_readers_nothing_is_asked(
     clock.advance(LOOK_SECONDS)
     await until(lambda: clock.waiting >= waiting)
     assert asked == []
+
+
+async def test_the_start_of_work_is_told_at_once(generations: GenerationService, database: Database) -> None:
+    session_id = await generations.start(PAINT)
+    await until(lambda: generations.listener is not None and generations.listener.is_connected)
+    async with (
+        aclosing(generations.stream_one(session_id)) as one,
+        aclosing(generations.stream_all()) as all_,
+    ):
+        await anext(one)
+        await anext(all_)
+        await begin(database, session_id)
+        # The clock of the looks stands still.
+        for stream in (one, all_):
+            found = await asyncio.wait_for(anext(stream), 20)
+            assert not isinstance(found, str)
+            assert found.state == "running"
+
+
+async def test_nobody_is_notified_of_starts_unless_somebody_listens(database: Database, dsn: str) -> None:
+    heard: list[str] = []
+    listener = await asyncpg.connect(dsn)
+    await listener.add_listener("session_started", lambda *event: heard.append(str(event[3])))
+
+    async def start(session_id: str) -> None:
+        await begin(database, session_id)
+        # What was notified before is there with the next answer.
+        await listener.execute("SELECT 1")
+
+    unheard, told = [await enqueue(database, "paint") for _ in range(2)]
+    await start(unheard)
+    assert heard == []
+    await listener.execute("SELECT pg_advisory_lock_shared($1)", LISTENING_LOCK)
+    # Only the first try is news, and nothing of a session that has ended.
+    await start(told)
+    await start(told)
+    await start(unheard)
+    await finish(database, told)
+    await start(told)
+    assert heard == [told]
+    await listener.close()
 
 
 async def test_a_lost_notification_delays_by_five_seconds_at_most(

@@ -97,7 +97,10 @@ def new_env() -> str:
 
 
 def client(
-    service: Literal["dynamodb", "sqs", "s3"], url: str, *, read_timeout: float = 60
+    service: Literal["dynamodb", "sqs", "s3", "ec2", "ssm", "cloudwatch"],
+    url: str,
+    *,
+    read_timeout: float = 60,
 ) -> AbstractAsyncContextManager[Any]:
     """Return a plain SDK client of the endpoint. It tries once: tests see each answer as it came."""
     # Late, since this module is a plug-in of all tests and the SDK takes its time.

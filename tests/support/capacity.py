@@ -184,7 +184,7 @@ async def purge(site: Site, rate: int) -> Finding:
     async with _going_on(_enqueue_steadily(site, rate * SCALE), *(_work(site) for _ in range(_WORKERS))):
         while site.done < wanted:
             await asyncio.sleep(1)
-    await asyncio.sleep(_RETENTION.jobs_ms / 1000 + _BURST_SECONDS)
+    await asyncio.sleep((_RETENTION.jobs_ms or 0) / 1000 + _BURST_SECONDS)
     site.begin_measuring()
     while await _purged(site):
         pass

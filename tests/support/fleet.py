@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from airunner.domain.errors import AirunnerError, FailedPrecondition
+from airunner.domain.errors import AirunnerError, FailedPrecondition, NotFound
 from airunner.domain.splitting import split_by_count
 from airunner.fleet.messages.housekeeping import TaskType
 from airunner.fleet.records import (
@@ -17,8 +19,21 @@ from airunner.fleet.records import (
     PoolAudit,
     RunnerParameter,
 )
+from airunner.testing.clock import ManualClock
+
+T = TypeVar("T")
 
 PREFIX = "/runs-fleet/runners/"
+
+
+async def while_time_passes(clock: ManualClock, work: Coroutine[object, object, T]) -> T:
+    """Return what something returns that waits for nothing but the clock, however long."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        await asyncio.sleep(0)
+        if clock.waiting:
+            clock.advance(0.5)
+    return await task
 
 
 class FakeFaults:
@@ -71,6 +86,8 @@ class FakeParameters(FakeFaults):
     def __init__(self, *parameters: RunnerParameter) -> None:
         super().__init__()
         self.known = {parameter.name: parameter for parameter in parameters}
+        self.values: dict[str, tuple[str, str]] = {}
+        """Of each that was put, its value and the instance that may read it."""
 
     async def list(self) -> AsyncIterator[Sequence[RunnerParameter]]:
         for page in split_by_count(list(self.known.values()), 10):
@@ -83,6 +100,17 @@ class FakeParameters(FakeFaults):
     def instance_of(self, name: str) -> str:
         instance_id = name.removeprefix(PREFIX).removesuffix("/config")
         return instance_id if name == self.name_of(instance_id) and "/" not in instance_id else ""
+
+    async def read(self, name: str) -> str:
+        self.call("read")
+        if name not in self.values:
+            raise NotFound("there is no such parameter")
+        return self.values[name][0]
+
+    async def put(self, name: str, value: str, instance_arn: str) -> None:
+        self.call("put")
+        self.known[name] = RunnerParameter(name=name, modified_at=0)
+        self.values[name] = (value, instance_arn)
 
     async def delete(self, names: Sequence[str]) -> Collection[str]:
         self.call("delete")

@@ -30,10 +30,11 @@ async def opened(services: Services, dsn: str) -> AsyncIterator[GenerationServic
 
 
 async def begin(database: Database, session_id: str, *, notify: bool = True) -> None:
-    """Write the start of a try as a worker does; with a notification, which it spares itself."""
-    await SessionTable(database, "airunner").begin(session_id, 1, last_try=False, lost_seconds=60.0)
+    """Write the start of a try as a worker does; without its notification, by hand."""
     if notify:
-        await database.execute("SELECT pg_notify('session_completed', $1)", session_id)
+        await SessionTable(database, "airunner").begin(session_id, 1, last_try=False, lost_seconds=60.0)
+    else:
+        await _write(database, "state = 'running', started_at = airunner.instant()", session_id)
 
 
 async def finish(database: Database, session_id: str, state: str = "done", *, notify: bool = True) -> None:

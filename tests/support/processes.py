@@ -27,14 +27,19 @@ class RunningProcess:
     """A command of ours; what it says on standard error is kept in `log`."""
 
     def __init__(
-        self, *args: str, log: Path, environment: Mapping[str, str] | None = None, through: Sequence[str] = ()
+        self,
+        *args: str,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        through: Sequence[str] = (),
+        command: Sequence[str] = COMMAND,
     ) -> None:
-        """Start it, `through` another command if one is given."""
+        """Start it, `through` another command if one is given; `command` is a program that is not ours."""
         self.log = log
         with _append(log) as errors:
             self._seen = errors.tell()
             self._process = subprocess.Popen(
-                [*through, *COMMAND, *args],
+                [*through, *command, *args],
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
                 stderr=errors,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from airunner.domain.clock import Clock
@@ -52,9 +52,9 @@ class SharedMemoryStore(MemoryStore):
             self._jobs[job_id] = replace(job, life=replace(job.life, watched_until=until))
         return {job_id: self._jobs[job_id].life for job_id in job_ids}
 
-    async def get_life(self, job_id: str) -> Lifecycle:
+    async def get_life(self, job_id: str, *, queues: Collection[str] = ()) -> Lifecycle:
         self.lives_read += 1
-        return await super().get_life(job_id)
+        return await super().get_life(job_id, queues=queues)
 
     async def read_events(self, query: EventQuery) -> EventPage:
         self.pages_read += 1

@@ -290,7 +290,7 @@ def _queries(by_cursor: bool) -> st.SearchStrategy[requests.JobQuery]:
 queries = st.booleans().flatmap(_queries)
 overview_queries = values(requests.OverviewQuery, page_size=signed, cursor=texts)
 redrives = values(
-    requests.Redrive, queue=texts, max_messages=signed, all=st.booleans(), dry_run=st.booleans()
+    requests.Redrive, queue=texts, max_messages=signed, all=st.booleans(), dry_run=st.booleans(), code=texts
 )
 
 enqueued = values(answers.Enqueued, job_id=texts, created_at=instants, state=states)
@@ -331,6 +331,7 @@ dead_letters = values(
     redrives=numbers,
     body=texts,
     body_cut=st.booleans(),
+    code=texts,
 )
 dead_letter_pages = values(
     answers.DeadLetterPage, letters=st.lists(dead_letters, max_size=2), approximate_total=large

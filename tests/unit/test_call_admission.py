@@ -215,7 +215,7 @@ async def test_calls_that_wait_are_bounded() -> None:
 async def test_waits_that_fail_or_are_cut_short_are_counted_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def broken(*_: object) -> None:
+    async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a surprise")
 
     clock = ManualClock()

@@ -35,6 +35,8 @@ Catch = Callable[..., None]
 @pytest.fixture
 def catch() -> Iterator[Catch]:
     undo: list[Callable[[], None]] = []
+    # The tests themselves may run under nohup.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
     def catch(stop: Callable[[], object], kill: Callable[[], object], ended: list[int]) -> None:
         undo.append(on_shutdown_signals(stop, kill, end_process=ended.append))
@@ -42,6 +44,7 @@ def catch() -> Iterator[Catch]:
     yield catch
     for take_back in undo:
         take_back()
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -120,7 +120,12 @@ PAIRS: dict[str, Pair[Any]] = {
     "requests.release": Pair(wire.releases, release_trip),
     "requests.publish": Pair(st.tuples(wire.texts, wire.event_lists()), publish),
     "requests.get": pair(
-        arguments(job_id=wire.texts, wait_seconds=wire.signed, want_payload_urls=st.booleans()),
+        arguments(
+            job_id=wire.texts,
+            wait_seconds=wire.signed,
+            want_payload_urls=st.booleans(),
+            abridge=st.booleans(),
+        ),
         lambda value: requests.get_to_pb(**value),
         requests.get_from_pb,
     ),
@@ -169,13 +174,13 @@ PAIRS: dict[str, Pair[Any]] = {
         wire.published, answers.stream_published_to_pb, answers.published_from_pb
     ),
     "dead_letters.list": pair(
-        arguments(queue=wire.texts, max_messages=wire.signed),
+        arguments(queue=wire.texts, max_messages=wire.signed, code=wire.texts),
         lambda value: dead_letters.list_to_pb(**value),
         dead_letters.list_from_pb,
     ),
     "dead_letters.redrive": pair(wire.redrives, dead_letters.redrive_to_pb, dead_letters.redrive_from_pb),
     "dead_letters.purge": pair(
-        arguments(queue=wire.texts, max_messages=wire.signed, dry_run=st.booleans()),
+        arguments(queue=wire.texts, max_messages=wire.signed, dry_run=st.booleans(), code=wire.texts),
         lambda value: dead_letters.purge_to_pb(**value),
         dead_letters.purge_from_pb,
     ),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from airunner.app import build_generation_worker, build_outbox_relay, build_server
+from airunner.cli.options import ConnectionOptions
 from airunner.config import ConfigError, Settings, load_settings
 
 DSN = "postgresql://shop@db/shop"
@@ -73,3 +74,29 @@ def test_a_job_queue_cannot_be_the_message_queue(tmp_path: Path, queues: str) ->
     )
     with pytest.raises(ConfigError, match=r"store\.sqs\.queues"):
         build_server(settings)
+
+
+def test_variables_of_test_suites_are_read_by_diag_alone(tmp_path: Path) -> None:
+    environ = {
+        "INTEGRATION_TEST_USER_ID": "0190f5a4",
+        "INTEGRATION_BASE_URL": "https://jobs.example",
+        "INTEGRATION_TEST_JOB_TYPE": "paint",
+        "INTEGRATION_TEST_OUTPUTS": "3",
+        "INTEGRATION_USE_MOCK": "true",
+    }
+    diag = load_settings(environ=environ, cwd=tmp_path, with_diag=True).settings.diag
+    assert (diag.user_id, diag.base_url, diag.job_type) == ("0190f5a4", "https://jobs.example", "paint")
+    assert (diag.outputs, diag.use_mock) == (3, True)
+    wrong = {**environ, "INTEGRATION_TEST_OUTPUTS": "many", "INTEGRATION_BASE_URL": "localhost"}
+    assert load_settings(environ=wrong, cwd=tmp_path).settings.diag.user_id == ""
+    with pytest.raises(ConfigError, match=r"diag\.outputs"):
+        load_settings(environ=wrong, cwd=tmp_path, with_diag=True)
+
+
+def test_a_key_is_not_sent_where_a_folder_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AIRUNNER_API_KEY", "air_mine")
+    (tmp_path / ".env").write_text("INTEGRATION_BASE_URL=https://elsewhere.example\n")
+    with pytest.raises(ConfigError, match="your key is not sent"):
+        ConnectionOptions().load_with_origins(is_diag=True)
+    assert ConnectionOptions().load().client.api_key_text == "air_mine"

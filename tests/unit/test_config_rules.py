@@ -50,7 +50,17 @@ RANGES = [
     ("worker.handler_processes", 0, 256),
     ("worker.git_depth", 0, 1_000_000),
     ("worker.spool_max_bytes", 0, None),
+    ("generation.max_receive_count", 1, 1_000),
     ("generation.session_days", 0, 3650),
+    ("generation.concurrency", 1, 10),
+    ("generation.settings_refresh_millis", 100, 3_600_000),
+    ("generation.idle_delay_millis", 0, 3_600_000),
+    ("generation.visibility_seconds", 10, 43200),
+    ("generation.handler_deadline_seconds", 1, 39_600),
+    ("generation.retry_first_seconds", 1, 900),
+    ("generation.retry_max_seconds", 1, 43200),
+    ("generation.drain_seconds", 0, 43200),
+    ("fleet.max_runtime_minutes", 1, 43200),
 ]
 
 

@@ -7,12 +7,14 @@ which may wait as long as a dequeue may, gets a job, ends one, or time passes.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 import pytest
 
-from airunner.domain.errors import FailedPrecondition
+from airunner.domain.errors import FailedPrecondition, Unavailable
 from airunner.domain.limits import MAX_DEQUEUE_WAIT_SECONDS
+from airunner.fleet.assignment import Assignments, RunnerAccess
 from airunner.fleet.draining import DrainingGate
 from airunner.fleet.housekeeping import orphaned_instances
 from airunner.fleet.housekeeping.orphaned_instances import OrphanedInstances
@@ -22,7 +24,7 @@ from airunner.fleet.records import Instance, InstanceState
 from airunner.fleet.task_run import TaskRun
 from airunner.stores.records import RunningJob, RunningPage
 from airunner.testing.clock import ManualClock
-from tests.support.fleet import FakeInstances, FakeRecords
+from tests.support.fleet import FakeInstances, FakeParameters, FakeRecords
 
 RACES = 10_000
 DAY_MS = 24 * 3600 * 1000
@@ -59,6 +61,7 @@ class Race:
             *(Instance(instance_id=name, state=running, launched_at=launched_at) for name in names)
         )
         self.records = FakeRecords()
+        self.parameters = FakeParameters()
         self.gate = DrainingGate(GateRecords(self.records), self.clock)
         self.instances.before = self.between
         self.records.before = self.between
@@ -94,10 +97,20 @@ class Race:
             self.pass_time(self.dice.random() * 10)
 
     def assign(self, name: str) -> None:
+        """Assign an instance, now or a day ago; whoever does so may die after any of its calls."""
+        clock = ManualClock(self.clock.now() - DAY_MS * self.dice.randrange(2))
+        access = RunnerAccess(servers=("http://server",))
+        assignments = Assignments(self.instances, self.records, self.parameters, access, clock)
+        deadly = self.dice.choice(("", "", "assign", "put"))
+        self.records.errors = {"assign": Unavailable()} if deadly == "assign" else {}
+        self.parameters.errors = {"put": Unavailable()} if deadly == "put" else {}
         try:
-            finish(self.records.assign(name, "builds", self.clock.now() - DAY_MS * self.dice.randrange(2)))
+            with suppress(Unavailable):
+                finish(assignments.assign(name, "builds"))
         except FailedPrecondition:
             self.score.refused_assignments += 1
+        finally:
+            self.records.errors = {}
 
     def begin_dequeue(self, name: str) -> None:
         if name in self.busy or name in self.waiting:
@@ -185,23 +198,3 @@ async def test_the_races_see_a_sweep_that_looks_at_no_jobs(monkeypatch: pytest.M
 
     monkeypatch.setattr(orphaned_instances, "busy_instances", nobody)
     assert (await raced(1_000)).ended_busy > 0
-
-
-async def test_a_gate_asks_once_in_five_seconds_and_refuses_nobody_it_cannot_ask_about() -> None:
-    clock, records = ManualClock(), FakeRecords()
-    gate = DrainingGate(records, clock)
-    await gate.check("i-1")
-    record = (await records.read_instances(["i-1"]))["i-1"]
-    assert await records.mark_draining(replace(record), clock.now())
-    records.calls.clear()
-    clock.advance(4.9)
-    await gate.check("i-1")
-    assert records.calls == []
-    clock.advance(0.1)
-    for _ in range(3):
-        with pytest.raises(FailedPrecondition, match="i-1 is draining"):
-            await gate.check("i-1")
-    assert records.calls == ["read_instances"]
-    clock.advance(5)
-    records.errors["read_instances"] = FailedPrecondition("no such table")
-    await gate.check("i-1")

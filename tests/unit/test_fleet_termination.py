@@ -6,7 +6,7 @@ import asyncio
 import random
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -48,10 +48,10 @@ class FragileStore(MemoryStore):
 
     error: AirunnerError | None = None
 
-    async def get_life(self, job_id: str) -> Lifecycle:
+    async def get_life(self, job_id: str, *, queues: Collection[str] = ()) -> Lifecycle:
         if self.error:
             raise self.error
-        return await super().get_life(job_id)
+        return await super().get_life(job_id, queues=queues)
 
 
 class Bench:

@@ -60,6 +60,7 @@ def test_everybody_may_do_what_is_theirs_and_no_more() -> None:
             for right in ("GetQueueAttributes", "GetQueueUrl", "SendMessage")
         ),
         *(("OperatorPolicy", dead_letters, right) for right in (*taking, "GetQueueUrl")),
+        *(("OperatorPolicy", queue, right) for right in ("GetQueueAttributes", "SendMessage")),
     }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
 import pytest
 
@@ -50,13 +50,13 @@ class SurprisedStore(MemoryStore):
         await self._be_surprised()
         return life
 
-    async def get_life(self, job_id: str) -> Lifecycle:
-        life = await super().get_life(job_id)
+    async def get_life(self, job_id: str, *, queues: Collection[str] = ()) -> Lifecycle:
+        life = await super().get_life(job_id, queues=queues)
         await self._be_surprised()
         return life
 
-    async def get_job(self, job_id: str) -> Job:
-        job = await super().get_job(job_id)
+    async def get_job(self, job_id: str, *, queues: Collection[str] = (), abridge: bool = False) -> Job:
+        job = await super().get_job(job_id, queues=queues, abridge=abridge)
         await self._be_surprised()
         return job
 

@@ -15,7 +15,9 @@ from airunner.config.layers import known_variables
 from airunner.domain.clock import SystemClock
 from airunner.generation.start import check_settings
 from airunner.outbox.relay import RelayOptions
-from airunner.outbox.start import OutboxRelay, queue_addresses
+from airunner.outbox.start import OutboxRelay, postgres_options, queue_addresses
+from airunner.queues.base import ConsumerOptions
+from airunner.server.companions import LONGEST_DRAIN_SECONDS
 from tests.support.programs import program
 
 INFRA = Path(__file__).parents[2] / "infra"
@@ -99,17 +101,28 @@ def test_units_start_commands_that_exist(unit: Path) -> None:
 
 
 def test_a_stop_may_take_longer_than_the_grace_of_what_it_stops(tmp_path: Path) -> None:
-    server = load_settings(environ=variables_of("server"), cwd=tmp_path).settings
-    worker = load_settings(environ=variables_of("worker"), cwd=tmp_path).settings.worker
-    generation = load_settings(environ=variables_of("generation"), cwd=tmp_path).settings.generation
-    generation_unit, relay_unit, server_unit, worker_unit = map(service_of, UNITS)
-    assert int(generation_unit["TimeoutStopSec"]) > generation.drain_seconds + STOP_SLACK_SECONDS
-    relay = RelayOptions(relay_id="any")
-    assert int(relay_unit["TimeoutStopSec"]) > relay.grace_seconds + STOP_SLACK_SECONDS
-    assert int(server_unit["TimeoutStopSec"]) > server.limits.shutdown_grace_seconds + STOP_SLACK_SECONDS
-    longest = worker.drain_seconds + worker.grace_seconds + STOP_SLACK_SECONDS
-    assert int(worker_unit["TimeoutStopSec"]) > longest
-    assert worker_unit["KillMode"] == "mixed"
+    server, relay, worker, generation = (
+        load_settings(environ=variables_of(name), cwd=tmp_path).settings
+        for name in ("server", "outbox", "worker", "generation")
+    )
+    sending = RelayOptions(relay_id="any")
+    longest = {
+        "airunner-server": LONGEST_DRAIN_SECONDS + server.limits.shutdown_grace_seconds,
+        "airunner-worker": worker.worker.drain_seconds + worker.worker.grace_seconds,
+        "airunner-generation-worker": generation.generation.drain_seconds + ConsumerOptions().release_seconds,
+        # A claim that is under way, what is being sent, and the word that it waits no more.
+        "airunner-outbox-relay": sending.grace_seconds + 2 * postgres_options(relay).statement_seconds,
+    }
+    allowed = {unit.stem: int(service_of(unit)["TimeoutStopSec"]) for unit in UNITS}
+    assert {name: allowed[name] > longest[name] + STOP_SLACK_SECONDS for name in allowed} == dict.fromkeys(
+        longest, True
+    )
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=name_of)
+def test_a_stop_is_for_the_program_alone(unit: Path) -> None:
+    """What it has started, it ends itself; systemd kills what is left."""
+    assert service_of(unit)["KillMode"] == "mixed"
 
 
 @pytest.mark.parametrize("file", [*UNITS, *EXAMPLES], ids=name_of)

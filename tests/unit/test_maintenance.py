@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import cast
 
@@ -136,7 +136,7 @@ async def test_a_job_that_cannot_be_read_after_its_end_fails_no_pass() -> None:
         async def maintain(self, retention: Retention, now: int) -> Upkeep:
             return Upkeep(ended_jobs=["a", "b"])
 
-        async def get_life(self, job_id: str) -> Lifecycle:
+        async def get_life(self, job_id: str, *, queues: Collection[str] = ()) -> Lifecycle:
             raise InternalError("This server cannot read the job.")
 
     clock = ManualClock()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from airunner import telemetry
+from airunner.generation.dead_letters import OUR_CODES
 from airunner.telemetry.instruments import Instrument
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text()
@@ -33,6 +34,11 @@ def test_hardly_a_metric_is_without_an_alert(heading: str, instruments: Sequence
     """What only makes sense beside another has none of its own."""
     silent = {name for name, _, _, _, alert in rows(heading) if not alert}
     assert silent <= {"airunner.store.commits", "airunner.worker.slots"}
+
+
+def test_every_code_of_a_dead_letter_has_its_row_and_nothing_else() -> None:
+    table = PAGE.partition("\n| Code | Verdict |")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(OUR_CODES)
 
 
 def test_queries_name_metrics_that_exist() -> None:

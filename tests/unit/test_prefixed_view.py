@@ -62,7 +62,7 @@ async def test_one_broken_stream_does_not_end_the_others(
         for name in ("the-first", "the-other")
     }
 
-    async def get_job(job_id: str) -> Any:
+    async def get_job(job_id: str, *, abridge: bool = False) -> Any:
         return jobs[job_id]
 
     async def follow(client: object, request: StreamRequest, view: PrefixedView, proof: object) -> None:

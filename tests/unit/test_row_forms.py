@@ -154,10 +154,10 @@ def test_the_size_of_the_json_says_where_it_goes() -> None:
         return READABLE.params(JobParams(command="ü" + "x" * (size - frame - 2)))
 
     for size, in_row, beside in (
-        (forms.MAX_JSON_PARAMS_IN_ROW, True, False),
-        (forms.MAX_JSON_PARAMS_IN_ROW + 1, False, True),
-        (forms.MAX_IN_ITEM, False, True),
-        (forms.MAX_IN_ITEM + 1, False, False),
+        (512, True, False),
+        (513, False, True),
+        (350 * 1024, False, True),
+        (350 * 1024 + 1, False, False),
     ):
         stored = sized(size)
         assert len(stored.content) == size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 import pytest
@@ -29,13 +29,13 @@ class CountingStore(SqliteStore):
     lives = 0
     jobs = 0
 
-    async def get_life(self, job_id: str) -> Lifecycle:
-        life = await super().get_life(job_id)
+    async def get_life(self, job_id: str, *, queues: Collection[str] = ()) -> Lifecycle:
+        life = await super().get_life(job_id, queues=queues)
         self.lives += 1
         return life
 
-    async def get_job(self, job_id: str) -> Job:
-        job = await super().get_job(job_id)
+    async def get_job(self, job_id: str, *, queues: Collection[str] = (), abridge: bool = False) -> Job:
+        job = await super().get_job(job_id, queues=queues, abridge=abridge)
         self.jobs += 1
         return job
 

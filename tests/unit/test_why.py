@@ -162,6 +162,18 @@ STORIES = {
         reason=R.NO_COMMANDS,
         says="It waits because no worker of queue builds runs commands.",
     ),
+    "its parameters cannot be read": Story(
+        facts=waiting(replace(job(params=JobParams()), abridged=True), queue=queue(paused=True)),
+        reason=R.UNREADABLE,
+        says="It waits because its parameters cannot be read, so that no worker gets it.",
+    ),
+    "its result cannot be read": Story(
+        facts=JobFacts(
+            job=replace(ended(Outcome.CANCELLED, result=None), params=JobParams(), abridged=True), now=NOW
+        ),
+        reason=R.CANCELLED,
+        says="It is CANCELLED; its result cannot be read.",
+    ),
     "somebody has the handler": Story(
         facts=waiting(
             replace(job(), params=JobParams(handler="Resize")),

@@ -97,6 +97,11 @@ class Aws:
         self._clients.clear()
         await self._stack.aclose()
 
+    @property
+    def region(self) -> str:
+        """The region whose services are called."""
+        return self._options.region
+
     async def dynamodb(
         self, operation: str, *, expected: Collection[str] = (), **arguments: Any
     ) -> dict[str, Any]:

@@ -96,6 +96,15 @@ def configured_region() -> str:
 
 
 @functools.cache
+def partition_of(region: str) -> str:
+    """Return the part of AWS that a region belongs to: the second word of its ARNs."""
+    try:
+        return str(_session().get_partition_for_region(region))
+    except BotoCoreError:
+        return "aws"
+
+
+@functools.cache
 def _session() -> Any:  # its stubs want each service's name as a literal
     """What the SDK knows, read once: that takes most of the time of opening a client."""
     return get_session()

@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from airunner.aws.calls import Aws
     from airunner.config import Settings
     from airunner.domain.clock import Clock
+    from airunner.domain.retry import RetryPolicy
 
 
-def build_aws(settings: Settings, clock: Clock, *, clients: Sequence[str] = ()) -> Aws:
+def build_aws(
+    settings: Settings, clock: Clock, *, clients: Sequence[str] = (), policy: RetryPolicy | None = None
+) -> Aws:
     """Return the way to AWS that the settings describe, still to be opened; by default that of a store."""
-    try:
-        from airunner.aws.calls import Aws, AwsOptions
-        from airunner.aws.clients import OF_A_STORE
-    except ModuleNotFoundError as error:
-        raise FailedPrecondition("AWS needs more of airunner: pip install 'airunner-jobs[aws]'") from error
+    need_sdk()
+    from airunner.aws.calls import Aws, AwsOptions
+    from airunner.aws.clients import OF_A_STORE
+
     store = settings.store
     options = AwsOptions(
         region=find_region(settings),
@@ -34,7 +36,15 @@ def build_aws(settings: Settings, clock: Clock, *, clients: Sequence[str] = ()) 
         bucket=store.s3.bucket,
         clients=tuple(clients) or (*OF_A_STORE, *(["streams"] if store.dynamodb.streams else [])),
     )
-    return Aws(options, clock=clock)
+    return Aws(options, clock=clock, policy=policy)
+
+
+def need_sdk() -> None:
+    """Raise FailedPrecondition, with what to install, where the SDK of AWS is missing."""
+    try:
+        import airunner.aws.calls  # noqa: F401  what it needs may not be installed
+    except ModuleNotFoundError as error:
+        raise FailedPrecondition("AWS needs more of airunner: pip install 'airunner-jobs[aws]'") from error
 
 
 def _text(secret: SecretStr | None) -> str:

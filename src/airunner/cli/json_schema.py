@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from airunner.domain.answers import DeadLetter, QueueStats, Setting, WorkerSeen
     from airunner.domain.job import Job, JobParams, JobResult
+    from airunner.generation.diagnosis.hops import Diagnosis
     from airunner.reading.log_lines import LogLine
     from airunner.reading.proof import LogVerdict
     from airunner.reading.why.explain import Explanation
@@ -144,6 +145,7 @@ def dead_letter_to_json(letter: DeadLetter) -> dict[str, object]:
     return {
         "message_id": letter.message_id,
         "reason": letter.reason.name.lower(),
+        "code": letter.code,
         "job_id": letter.job_id,
         "sent_at": to_iso(letter.sent_at),
         "redrives": letter.redrives,
@@ -168,6 +170,23 @@ def setting_to_json(setting: Setting) -> dict[str, object]:
                 "changed_at": to_iso(change.changed_at),
             }
             for change in setting.changes
+        ],
+    }
+
+
+def diagnosis_to_json(diagnosis: Diagnosis) -> dict[str, object]:
+    """What became of an item that was sent through all hops; `broken` is empty if it passed all of them."""
+    return {
+        "id": diagnosis.session_id,
+        "broken": diagnosis.broken.name.value if diagnosis.broken else "",
+        "hops": [
+            {
+                "hop": hop.name.value,
+                "ok": hop.is_ok,
+                "millis": None if hop.seconds is None else round(hop.seconds * 1000, 3),
+                "text": hop.text,
+            }
+            for hop in diagnosis.hops
         ],
     }
 

@@ -45,6 +45,8 @@ COMMANDS: Final = {
     "worker": ("worker:worker", SERVING),
     "outbox": ("outbox:outbox", SERVING),
     "generation": ("generation:generation", SERVING),
+    "fleet": ("fleet:fleet", SERVING),
+    "diag": ("diag:diag", SERVING),
     "keys": ("keys:keys", SERVING),
     "backup": ("backup:backup", SERVING),
     "restore": ("restore:restore", SERVING),
@@ -56,7 +58,7 @@ COMMANDS: Final = {
 
 
 # Those that run jobs, or start what does: their secrets are none of the jobs' business.
-RUN_JOBS: Final = frozenset({"demo", "dev", "worker"})
+RUN_JOBS: Final = (("demo",), ("dev",), ("worker",), ("fleet", "runner"))
 
 
 def build_app(*, describe: bool = False) -> App:
@@ -79,7 +81,7 @@ def build_app(*, describe: bool = False) -> App:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Do what the command line says and exit with its code."""
     _open_standard_streams()
-    if arguments is None and sys.argv[1:2] and sys.argv[1] in RUN_JOBS:
+    if arguments is None and any(tuple(sys.argv[1 : 1 + len(words)]) == words for words in RUN_JOBS):
         _conceal_secrets()
     _leave(execute(sys.argv[1:] if arguments is None else arguments))
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from airunner.cli.printing import announce
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from airunner.config import ListenAddress
     from airunner.telemetry.instruments import Instrument
 
 
@@ -25,3 +28,18 @@ def collected_metrics(service: str, instruments: Sequence[Instrument], instance:
         yield
     finally:
         metrics.close()
+
+
+@asynccontextmanager
+async def served_probes(
+    name: str, listen: ListenAddress | None, status: Callable[[], str]
+) -> AsyncIterator[None]:
+    """Serve /metrics and /healthz of a command while the context lasts, if an address for them is given."""
+    if listen is None:
+        yield
+        return
+    from airunner.server.probes import serve_probes
+
+    async with serve_probes(listen.host, listen.port, status) as url:
+        announce(f"airunner {name} metrics on {url}/metrics")
+        yield

@@ -11,7 +11,7 @@ from cyclopts import Group, Parameter
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airunner.config import Loaded, Settings
+    from airunner.config import Layer, Loaded, Settings
 
 CONNECTION_GROUP = Group("Connection", sort_key=90)
 AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON: one object a line, with its version.")]
@@ -40,7 +40,9 @@ class ConnectionOptions:
         """Return the settings in effect, with these options and `flags` above all else."""
         return self.load_with_origins(flags).settings
 
-    def load_with_origins(self, flags: Mapping[str, object] | None = None) -> Loaded:
+    def load_with_origins(
+        self, flags: Mapping[str, object] | None = None, *, is_diag: bool = False
+    ) -> Loaded:
         """Return the same with the origin of each; a key that would go astray is refused."""
         from airunner.config import check_key_destination
 
@@ -49,8 +51,9 @@ class ConnectionOptions:
             "client.api_key": self.api_key,
             "client.ca_file": self.ca_file,
         }
-        loaded = load(self.config, {**options, **(flags or {})})
-        check_key_destination(loaded)
+        given = {**options, **(flags or {})}
+        loaded = load(self.config, given, with_database=is_diag, with_diag=is_diag)
+        check_key_destination(loaded, is_diag=is_diag)
         return loaded
 
 
@@ -81,13 +84,24 @@ DEFAULT_DATABASE = DatabaseOptions()
 
 
 def load(
-    config_file: Path | None, flags: Mapping[str, object], *, with_database: bool | None = False
+    config_file: Path | None,
+    flags: Mapping[str, object],
+    *,
+    with_database: bool | None = False,
+    with_diag: bool = False,
+    above: Layer | None = None,
 ) -> Loaded:
     """Return the settings in effect, and say which variables nobody reads."""
     from airunner.cli.printing import say
     from airunner.config import load_settings
 
-    loaded = load_settings(config_file=config_file, flags=flags, with_database=with_database)
+    loaded = load_settings(
+        config_file=config_file,
+        flags=flags,
+        with_database=with_database,
+        with_diag=with_diag,
+        above=above,
+    )
     for warning in loaded.warnings:
         say(f"warning: {warning}")
     return loaded

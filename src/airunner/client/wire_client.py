@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from airunner.client.batch_calls import send_batch
@@ -160,12 +161,17 @@ class WireClient:
         reply = await self._jobs.call(methods.RELEASE_JOB, release_to_pb(request))
         return answers.state_from_pb(reply)
 
-    async def get_job(self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False) -> Job:
+    async def get_job(
+        self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False, abridge: bool = False
+    ) -> Job:
         """Return a job; with wait_seconds, at its end or as it is by then.
 
         With `want_payload_urls` and where the server keeps its payloads apart, also where these can be read.
+        With `abridge` as a list shows it: without what is large of it, and without what cannot be read.
         """
-        request = get_to_pb(job_id=job_id, wait_seconds=wait_seconds, want_payload_urls=want_payload_urls)
+        request = get_to_pb(
+            job_id=job_id, wait_seconds=wait_seconds, want_payload_urls=want_payload_urls, abridge=abridge
+        )
         reply = await self._jobs.call(methods.GET_JOB, request, wait_seconds=wait_seconds)
         return answers.one_job_from_pb(reply)
 
@@ -209,9 +215,9 @@ class WireClient:
         """Return all workers that called the server lately: page after page."""
         return await all_workers(self)
 
-    async def list_dead_letters(self, queue: str, *, max_messages: int = 0) -> DeadLetterPage:
-        """Look at dead letters; FailedPrecondition where the store has no dead-letter queues."""
-        request = dead_letters.list_to_pb(queue=queue, max_messages=max_messages)
+    async def list_dead_letters(self, queue: str, *, max_messages: int = 0, code: str = "") -> DeadLetterPage:
+        """Look at dead letters, of a code if one is given; FailedPrecondition where there are none."""
+        request = dead_letters.list_to_pb(queue=queue, max_messages=max_messages, code=code)
         reply = await self._admin.call(methods.LIST_DEAD_LETTERS, request)
         return dead_letters.page_from_pb(reply)
 
@@ -222,10 +228,10 @@ class WireClient:
         return dead_letters.redriven_from_pb(reply)
 
     async def purge_dead_letters(
-        self, queue: str, *, max_messages: int = 0, dry_run: bool = False
+        self, queue: str, *, max_messages: int = 0, dry_run: bool = False, code: str = ""
     ) -> Sequence[DeadLetter]:
-        """Delete dead letters."""
-        request = dead_letters.purge_to_pb(queue=queue, max_messages=max_messages, dry_run=dry_run)
+        """Delete dead letters, of a code if one is given."""
+        request = dead_letters.purge_to_pb(queue=queue, max_messages=max_messages, dry_run=dry_run, code=code)
         reply = await self._admin.call(methods.PURGE_DEAD_LETTERS, request)
         return dead_letters.purged_from_pb(reply)
 
@@ -262,7 +268,8 @@ class WireClient:
 
     def _watch(self, request: StreamRequest, options: MonitorOptions) -> AsyncGenerator[list[Event], None]:
         method = methods.STREAM_JOB_EVENT_BATCHES
-        return Monitor(self._events, method, self.get_job, request, options).batches()
+        find_job = partial(self.get_job, abridge=True)
+        return Monitor(self._events, method, find_job, request, options).batches()
 
     async def _enqueue_one(self, message: pb.EnqueueJobRequest) -> Enqueued:
         return answers.enqueued_from_pb(await self._jobs.call(methods.ENQUEUE_JOB, message))

@@ -20,6 +20,7 @@ class ListArguments(TypedDict):
 
     queue: str
     max_messages: int
+    code: str
 
 
 class PurgeArguments(ListArguments):
@@ -35,22 +36,30 @@ def list_to_pb(**arguments: Unpack[ListArguments]) -> pb.ListDeadLettersRequest:
 
 
 def list_from_pb(message: pb.ListDeadLettersRequest) -> ListArguments:
-    """Return whose dead letters are asked for, and how many."""
-    return ListArguments(queue=message.queue, max_messages=message.max_messages)
+    """Return which dead letters are asked for, and how many."""
+    return ListArguments(queue=message.queue, max_messages=message.max_messages, code=message.code)
 
 
 @refusing
 def redrive_to_pb(redrive: Redrive) -> pb.RedriveDeadLettersRequest:
     """Return the message of a redrive."""
     return pb.RedriveDeadLettersRequest(
-        queue=redrive.queue, max_messages=redrive.max_messages, all=redrive.all, dry_run=redrive.dry_run
+        queue=redrive.queue,
+        max_messages=redrive.max_messages,
+        all=redrive.all,
+        dry_run=redrive.dry_run,
+        code=redrive.code,
     )
 
 
 def redrive_from_pb(message: pb.RedriveDeadLettersRequest) -> Redrive:
     """Return a redrive."""
     return Redrive(
-        queue=message.queue, max_messages=message.max_messages, all=message.all, dry_run=message.dry_run
+        queue=message.queue,
+        max_messages=message.max_messages,
+        all=message.all,
+        dry_run=message.dry_run,
+        code=message.code,
     )
 
 
@@ -61,8 +70,10 @@ def purge_to_pb(**arguments: Unpack[PurgeArguments]) -> pb.PurgeDeadLettersReque
 
 
 def purge_from_pb(message: pb.PurgeDeadLettersRequest) -> PurgeArguments:
-    """Return whose dead letters to delete, how many, and whether to delete them at all."""
-    return PurgeArguments(queue=message.queue, max_messages=message.max_messages, dry_run=message.dry_run)
+    """Return which dead letters to delete, how many, and whether to delete them at all."""
+    return PurgeArguments(
+        queue=message.queue, max_messages=message.max_messages, dry_run=message.dry_run, code=message.code
+    )
 
 
 def page_to_pb(page: DeadLetterPage) -> pb.ListDeadLettersResponse:
@@ -109,6 +120,7 @@ def _letter_to_pb(letter: DeadLetter) -> pb.DeadLetter:
         redrives=letter.redrives,
         body=letter.body,
         body_cut=letter.body_cut,
+        code=letter.code,
     )
     set_instant(message.sent_at, letter.sent_at)
     return message
@@ -124,6 +136,7 @@ def _letters_from_pb(messages: Iterable[pb.DeadLetter]) -> list[DeadLetter]:
             redrives=message.redrives,
             body=message.body,
             body_cut=message.body_cut,
+            code=message.code,
         )
         for message in messages
     ]

@@ -41,6 +41,7 @@ class GetArguments(TypedDict):
     job_id: str
     wait_seconds: int
     want_payload_urls: bool
+    abridge: bool
 
 
 class RetryArguments(TypedDict):
@@ -216,6 +217,7 @@ def get_from_pb(message: pb.GetJobRequest) -> GetArguments:
         job_id=message.job_id,
         wait_seconds=message.wait_seconds,
         want_payload_urls=message.want_payload_urls,
+        abridge=message.abridge,
     )
 
 

@@ -10,7 +10,7 @@ from airunner.config.concealed import environment_handing_over, exposed_secrets,
 from airunner.config.descriptor_limit import descriptor_limit_for_jobs, raise_descriptor_limit
 from airunner.config.display import SettingLine, describe, to_jsonable
 from airunner.config.errors import ConfigError
-from airunner.config.layers import Origin
+from airunner.config.layers import AWS_CREDENTIALS, Layer, Origin
 from airunner.config.loading import (
     Loaded,
     environment_for_children,
@@ -18,12 +18,16 @@ from airunner.config.loading import (
     load_settings,
     process_environment,
 )
+from airunner.config.parameter import parameter_layer, parameter_text
 from airunner.config.settings import (
     AwsSettings,
     BatchingSettings,
     ClientSettings,
+    ClusterSettings,
     DynamodbSettings,
     ExecutionSettings,
+    FleetPart,
+    FleetSettings,
     LimitSettings,
     LogFormat,
     LogLevel,
@@ -42,12 +46,17 @@ from airunner.config.trust import check_handler_origins, check_key_destination
 from airunner.config.values import ListenAddress
 
 __all__ = [
+    "AWS_CREDENTIALS",
     "AwsSettings",
     "BatchingSettings",
     "ClientSettings",
+    "ClusterSettings",
     "ConfigError",
     "DynamodbSettings",
     "ExecutionSettings",
+    "FleetPart",
+    "FleetSettings",
+    "Layer",
     "LimitSettings",
     "ListenAddress",
     "Loaded",
@@ -74,6 +83,8 @@ __all__ = [
     "environment_handing_over",
     "exposed_secrets",
     "load_settings",
+    "parameter_layer",
+    "parameter_text",
     "process_environment",
     "raise_descriptor_limit",
     "take_over_secrets",

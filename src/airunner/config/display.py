@@ -52,7 +52,7 @@ def _plain_value(value: object) -> JsonValue:
     if isinstance(value, SecretStr):
         return HIDDEN
     if isinstance(value, Mapping):
-        return [f"{name}={entry}" if entry else str(name) for name, entry in value.items()]
+        return [str(name) if entry == "" else f"{name}={entry}" for name, entry in value.items()]
     if isinstance(value, tuple):
         return [_plain_value(entry) for entry in value]
     if isinstance(value, str | Path):

@@ -35,6 +35,9 @@ FOREIGN_VARIABLES = {
     "START_GEN_WORKER": "generation.start_worker",
     "GEN_WORKER_CONCURRENCY": "generation.concurrency",
     "GEN_WORKER_SETTINGS_REFRESH_MS": "generation.settings_refresh_millis",
+    "RUNS_FLEET_TERMINATION_QUEUE_URL": "fleet.termination_queue_url",
+    "RUNS_FLEET_HOUSEKEEPING_QUEUE_URL": "fleet.housekeeping_queue_url",
+    "RUNS_FLEET_JOBS_TABLE": "store.dynamodb.jobs_table",
 }
 # What the SDK reads by itself in the environment, and never in a file of the folder.
 CREDENTIAL_VARIABLES = {
@@ -42,9 +45,19 @@ CREDENTIAL_VARIABLES = {
     "AWS_SECRET_ACCESS_KEY": "store.aws.secret_access_key",
     "AWS_SESSION_TOKEN": "store.aws.session_token",
 }
+AWS_CREDENTIALS = frozenset({*CREDENTIAL_VARIABLES, "AWS_CONTAINER_AUTHORIZATION_TOKEN"})
+"""The variables that prove to AWS who we are."""
 PROFILE_VARIABLE = "AWS_PROFILE"
 # One that many programs have: it means us only where a command is about the application's database.
 DATABASE_VARIABLES = {"DATABASE_URL": "postgres.dsn"}
+# Any program's tests may have such: they mean us only where a command is about them.
+DIAG_VARIABLES = {
+    "INTEGRATION_TEST_USER_ID": "diag.user_id",
+    "INTEGRATION_BASE_URL": "diag.base_url",
+    "INTEGRATION_TEST_JOB_TYPE": "diag.job_type",
+    "INTEGRATION_TEST_OUTPUTS": "diag.outputs",
+    "INTEGRATION_USE_MOCK": "diag.use_mock",
+}
 SHORT_FLAGS = {
     "store.type": "--store",
     "store.aws.endpoint_url": "--endpoint",
@@ -111,6 +124,11 @@ def database_layer(variables: Mapping[str, str], suffix: str = "") -> Layer:
     return _layer_of(DATABASE_VARIABLES, variables, suffix)
 
 
+def diag_layer(variables: Mapping[str, str], suffix: str = "", *, from_folder: bool = False) -> Layer:
+    """What `airunner diag` sends, and to which server, by the names that test suites have for it."""
+    return _layer_of(DIAG_VARIABLES, variables, suffix, from_folder=from_folder)
+
+
 def credential_layer(dotenv: Mapping[str, str], environment: Mapping[str, str], suffix: str) -> Layer:
     """The credentials of AWS in `.env`: all of them or none, and none where the process has its own.
 
@@ -171,9 +189,11 @@ def _known_paths() -> tuple[str, ...]:
     return real + tuple(f"store.{path}" for path in real if path.startswith(EXECUTION)) + tuple(ALIASES)
 
 
-def _layer_of(names: Mapping[str, str], variables: Mapping[str, str], suffix: str) -> Layer:
+def _layer_of(
+    names: Mapping[str, str], variables: Mapping[str, str], suffix: str, *, from_folder: bool = False
+) -> Layer:
     return {
-        path: Given(value=variables[name], origin=f"environment {name}{suffix}")
+        path: Given(value=variables[name], origin=f"environment {name}{suffix}", from_folder=from_folder)
         for name, path in names.items()
         if variables.get(name)
     }

@@ -21,6 +21,7 @@ from airunner.config.layers import (
     Origin,
     credential_layer,
     database_layer,
+    diag_layer,
     file_layer,
     flag_layer,
     foreign_layer,
@@ -78,14 +79,17 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     with_database: bool | None = False,
+    with_diag: bool = False,
+    above: Layer | None = None,
 ) -> Loaded:
     """Settings from, lowest to highest: defaults, YAML file, `.env`, environment, flags; else ConfigError.
 
     The variables that other programs read too (`AWS_REGION`) stand right above the defaults.
     A `config_file` must exist; without one, `airunner.yaml` in `cwd` is read if it is there.
     With `with_database`, `DATABASE_URL` is one of them; with None, where the services or settings name
-    generation.
+    generation. With `with_diag`, the `INTEGRATION_` variables of test suites are read too.
     `flags` maps dotted paths to values; None is a flag that was not given. Nothing is kept between calls.
+    `above` counts more than all of them, and its values are never shown.
     """
     folder = Path.cwd() if cwd is None else cwd
     environment = own_variables() if environ is None else dict(environ)
@@ -95,10 +99,13 @@ def load_settings(
     layers = [
         foreign_layer(from_dotenv, _IN_DOTENV),
         foreign_layer(environment),
+        diag_layer(from_dotenv if with_diag else {}, _IN_DOTENV, from_folder=True),
+        diag_layer(environment if with_diag else {}),
         _chosen_file(folder, config_file),
         variable_layer(from_dotenv, _IN_DOTENV, from_folder=True),
         variable_layer(environment),
         flag_layer(flags or {}),
+        above or {},
     ]
     merged = _merged(layers)
     credentials = credential_layer(dotenv, environment, _IN_DOTENV)
@@ -111,7 +118,8 @@ def load_settings(
     # The folder cannot vouch for itself, so its own file is not asked.
     trusted = environment.get(TRUST_VARIABLE, "").lower() in _YES
     unknown = _unknown({*environment.keys() - {TRUST_VARIABLE}, *from_dotenv})
-    return replace(_validated(merged, unknown), from_folder=frozenset() if trusted else found)
+    loaded = _validated(merged, unknown, hidden=secret_paths() | frozenset(above or ()))
+    return replace(loaded, from_folder=frozenset() if trusted else found)
 
 
 def process_environment() -> dict[str, str]:
@@ -167,12 +175,12 @@ def _merged(layers: list[Layer]) -> Layer:
     return merged
 
 
-def _validated(given: Layer, unknown_variables: tuple[str, ...]) -> Loaded:
+def _validated(given: Layer, unknown_variables: tuple[str, ...], *, hidden: frozenset[str]) -> Loaded:
     origins = {path: given[path].origin if path in given else DEFAULT_ORIGIN for path in setting_fields()}
     try:
         settings = Settings.model_validate(_nested(given))
     except ValidationError as error:
-        problems = [problem_of(detail, origins, secret_paths()) for detail in error.errors(include_url=False)]
+        problems = [problem_of(detail, origins, hidden) for detail in error.errors(include_url=False)]
     else:
         return Loaded(
             settings=settings, origins=MappingProxyType(origins), unknown_variables=unknown_variables

@@ -21,9 +21,12 @@ from airunner.config.values import (
     DistinctCommaList,
     EnvironmentName,
     FilePath,
+    HourlyPrices,
     ListenAddress,
     MetricNamespace,
+    OptionalDistinctCommaList,
     OutboxAddresses,
+    ParameterPath,
     QueueAddresses,
     QueueName,
     RegionName,
@@ -39,6 +42,7 @@ from airunner.config.values import (
 MAX_VISIBILITY_SECONDS = 43_200
 MAX_WAIT_SECONDS = 3_600
 MAX_RETENTION_DAYS = 3_650
+MAX_RUNTIME_MINUTES = 43_200
 MAX_LISTING_SHARDS = 64
 
 
@@ -60,6 +64,14 @@ class ServiceName(StrEnum):
     JOBS = "jobs"
     EVENTS = "events"
     GENERATIONS = "generations"
+
+
+class FleetPart(StrEnum):
+    """What a fleet needs to have running, once or on several machines."""
+
+    TERMINATION = "termination"
+    HOUSEKEEPING = "housekeeping"
+    SCHEDULE = "schedule"
 
 
 class LogLevel(StrEnum):
@@ -162,6 +174,7 @@ class StoreSettings(Section):
     job_retention_days: WholeNumber = Field(default=7, ge=1, le=MAX_RETENTION_DAYS)
     event_retention_days: WholeNumber = Field(default=30, ge=1, le=MAX_RETENTION_DAYS)
     secrets_after_end: Literal["keep", "drop"] = "keep"
+    purge_by: Literal["server", "housekeeping"] = "server"
     listing_shards: WholeNumber = Field(default=8, ge=1, le=MAX_LISTING_SHARDS)
     aws: AwsSettings = AwsSettings()
     sqs: SqsSettings = SqsSettings()
@@ -261,6 +274,40 @@ class GenerationSettings(Section):
     metrics_listen: ListenAddress | None = None
 
 
+class FleetSettings(Section):
+    """What a fleet is called on AWS, which parts of it run in a server, and the rules of its processors."""
+
+    table: TableName = ""
+    pools_table: TableName = ""
+    termination_queue_url: ServerUrl | None = None
+    housekeeping_queue_url: ServerUrl | None = None
+    parameter_prefix: ParameterPath = "/runs-fleet/runners"
+    run: OptionalDistinctCommaList[FleetPart] = ()
+    max_runtime_minutes: WholeNumber = Field(default=360, ge=1, le=MAX_RUNTIME_MINUTES)
+    require_token: bool = True
+    requeue_interrupted: bool = True
+    prices: HourlyPrices = Field(default={})
+    runner_api_key: SecretKey | None = None
+    metadata_url: ServerUrl = "http://169.254.169.254"
+    cloudwatch_namespace: MetricNamespace = "RunsFleet"
+    metrics_listen: ListenAddress | None = None
+
+    @property
+    def runner_api_key_text(self) -> str:
+        """The key itself; empty if there is none."""
+        return self.runner_api_key.get_secret_value() if self.runner_api_key else ""
+
+
+class DiagSettings(Section):
+    """What `airunner diag` sends, and to which server."""
+
+    user_id: str = Field(default="", max_length=200)
+    base_url: ServerUrl | None = None
+    job_type: str = Field(default="airunner.ping", min_length=1, max_length=128)
+    outputs: WholeNumber | None = Field(default=None, ge=1, le=1_000)
+    use_mock: bool | None = None
+
+
 class TelemetrySettings(Section):
     """Where a server sends its metrics besides; OTLP follows the OTEL_ variables."""
 
@@ -328,6 +375,8 @@ class Settings(Section):
     postgres: PostgresSettings = PostgresSettings()
     outbox: OutboxSettings = OutboxSettings()
     generation: GenerationSettings = GenerationSettings()
+    fleet: FleetSettings = FleetSettings()
+    diag: DiagSettings = DiagSettings()
 
 
 @cache

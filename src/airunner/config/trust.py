@@ -13,17 +13,18 @@ from airunner.config.loading import TRUST_VARIABLE, Loaded
 
 _KEY: Final = "client.api_key"
 _ADDRESSES: Final = ("client.server", "client.events_server")
+_DIAG_ADDRESSES: Final = ("diag.base_url",)
 _HANDLERS: Final = ("worker.handlers", "generation.handlers")
 
 
-def check_key_destination(loaded: Loaded) -> None:
+def check_key_destination(loaded: Loaded, *, is_diag: bool = False) -> None:
     """Refuse to send a key to an address that a file of the current folder names, unless both are its own."""
     if loaded.settings.client.api_key is None or _KEY in loaded.from_folder:
         return
     problems = [
         f"{path} is from this folder ({loaded.origins[path]}), and {_KEY} is not ({loaded.origins[_KEY]}): "
         f"your key is not sent to an address that a folder names. {_remedy('--server')}"
-        for path in _ADDRESSES
+        for path in (*_ADDRESSES, *(_DIAG_ADDRESSES if is_diag else ()))
         if path in loaded.from_folder
     ]
     if problems:

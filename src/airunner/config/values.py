@@ -156,6 +156,19 @@ def _split_addresses(value: object) -> object:
     return dict(pairs)
 
 
+def _split_prices(value: object) -> object:
+    """`type=price` entries with commas, or a mapping."""
+    entries = _split_commas(value)
+    if not isinstance(entries, list | tuple):
+        return value
+    pairs = [(name.strip(), price) for name, _, price in (str(entry).partition("=") for entry in entries)]
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise ValueError("must not name the same entry twice")
+    if not all(price for _, price in pairs):
+        raise ValueError("must be entries such as m7i.large=0.1008: a type of instance and its price")
+    return dict(pairs)
+
+
 def _check_address(value: object) -> object:
     """The URL may be left out."""
     return _check_url(value) if isinstance(value, str) and value else value or ""
@@ -179,6 +192,7 @@ def _check_secret(secret: SecretStr) -> SecretStr:
 
 CommaList = Annotated[tuple[Item, ...], BeforeValidator(_split_commas)]
 DistinctCommaList = Annotated[CommaList[Item], Field(min_length=1), AfterValidator(_refuse_repeats)]
+OptionalDistinctCommaList = Annotated[CommaList[Item], AfterValidator(_refuse_repeats)]
 WholeNumber = Annotated[int, BeforeValidator(_refuse_bool)]
 Seconds = Annotated[float, BeforeValidator(_refuse_bool), Field(allow_inf_nan=False)]
 FilePath = Annotated[Path, BeforeValidator(_parse_path)]
@@ -193,6 +207,20 @@ QueueAddresses = Annotated[
 OutboxAddresses = Annotated[
     Mapping[QueueName, ServerUrl],
     BeforeValidator(_split_addresses),
+]
+HourlyPrices = Annotated[
+    Mapping[
+        Annotated[str, _matching(r"[a-z0-9.-]{1,40}", "a type of instance, such as m7i.large")],
+        Annotated[float, BeforeValidator(_refuse_bool), Field(ge=0, le=1_000_000, allow_inf_nan=False)],
+    ],
+    BeforeValidator(_split_prices),
+]
+ParameterPath = Annotated[
+    str,
+    _matching(
+        r"(/[A-Za-z0-9_.-]{1,100}){1,10}",
+        "a path of parameters: /, then letters, digits, -, _ and ., up to ten times; no / at its end",
+    ),
 ]
 RegionName = Annotated[str, _matching(r"[a-z0-9-]{0,40}", "the name of a region, such as eu-west-1")]
 AccountId = Annotated[str, _matching(r"|[0-9]{12}", "the 12 digits of an account of AWS")]

@@ -119,7 +119,7 @@ class PayloadLinks:
 
 
 class DeadLetterReason(IntEnum):
-    """Why a message is a dead letter, by the state of its job now. The values are those of the contract.
+    """What a dead letter is about, by the state of its job or work now. The values are those of the contract.
 
     A client reads UNSPECIFIED where a newer server gives a reason that the client does not know.
     """
@@ -129,6 +129,10 @@ class DeadLetterReason(IntEnum):
     JOB_NOT_FOUND = 2
     JOB_ENDED = 3
     JOB_OPEN = 4
+    VERDICT = 5
+    """Work of the generation queue whose verdict is final: it runs again as a new id only."""
+    NO_VERDICT = 6
+    """Work of the generation queue that is open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +140,11 @@ class DeadLetter:
     """One dead letter. `body` holds its first characters; `body_cut` says that there are more."""
 
     message_id: str
-    reason: DeadLetterReason
+    reason: DeadLetterReason = DeadLetterReason.UNSPECIFIED
     job_id: str = ""
+    """Of a job, or of work of the generation queue."""
+    code: str = ""
+    """Why work of the generation queue failed, as a word; empty for messages of jobs."""
     sent_at: int = 0
     redrives: int = 0
     body: str = ""

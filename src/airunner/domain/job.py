@@ -247,7 +247,13 @@ class Job:
     result_url: str = ""
     """The same for the result."""
     abridged: bool = False
-    """Whether large parts were left out. Set by ListJobs; GetJob returns the whole job."""
+    """Whether parts that are large or cannot be read were left out. Set by ListJobs, and by GetJob where that
+    is asked for; else GetJob returns the whole job."""
+
+    @property
+    def has_params(self) -> bool:
+        """Whether its parameters could be read, abridged or not: no job has empty ones."""
+        return self.params != JobParams()
 
     @property
     def state(self) -> JobState:

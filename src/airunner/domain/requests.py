@@ -165,13 +165,20 @@ class OverviewQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redrive:
-    """Which messages to send back: those of open jobs, or all; never one that loops."""
+    """Which messages to send back: those of open jobs and work, or all; never one that loops.
+
+    Work with a verdict is not sent back either: nobody would do it again.
+    """
 
     queue: str
     max_messages: int
     all: bool = False
     dry_run: bool = False
+    code: str = ""
+    """Only letters with this code, unless empty."""
 
     def wants(self, letter: DeadLetter) -> bool:
         """Return whether a message is to be sent back."""
-        return not letter.loops and (self.all or letter.reason is DeadLetterReason.JOB_OPEN)
+        if letter.loops or letter.reason is DeadLetterReason.VERDICT or self.code not in ("", letter.code):
+            return False
+        return self.all or letter.reason in (DeadLetterReason.JOB_OPEN, DeadLetterReason.NO_VERDICT)

@@ -49,6 +49,12 @@ class RunnerParameters(Protocol):
     def instance_of(self, name: str) -> str:
         """Return the instance whose parameter has this name; empty for a name of any other form."""
 
+    async def read(self, name: str) -> str:
+        """Return the value of a parameter; NotFound if there is none, FailedPrecondition if we may not."""
+
+    async def put(self, name: str, value: str, instance_arn: str) -> None:
+        """Write a parameter, which this instance alone may read; one that is there already is replaced."""
+
     async def delete(self, names: Sequence[str]) -> Collection[str]:
         """Delete parameters; return those that were there. One that is missing is no error."""
 

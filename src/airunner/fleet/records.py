@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from airunner.fleet.messages.housekeeping import TaskType
+
+
+INSTANCE_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+"""The id of an instance. It becomes part of names, so there is nothing else in it."""
 
 
 class InstanceState(Enum):
@@ -31,6 +36,9 @@ class Instance:
     instance_type: str = ""
     pool: str = ""
     """The pool that its tag names; empty if none does."""
+    is_managed: bool = True
+    """Whether it has the tag that makes it one of the fleet."""
+    arn: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from airunner.domain.clock import SystemClock
 from airunner.domain.errors import Unavailable, error_text
 from airunner.domain.limits import DEFAULT_VISIBILITY_SECONDS
 from airunner.domain.retry import RetryPolicy, retry
+from airunner.generation.gate import DatabaseGate
 from airunner.generation.work import GenerationWork, WorkOptions, WorkTry
 from airunner.handlers.arguments import PLAIN_ARGUMENTS
 from airunner.outbox.schema import GENERATION_QUEUE
@@ -24,7 +25,7 @@ from airunner.queues.base import TryAgain
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from airunner.config import Settings
     from airunner.handlers.context import Context
@@ -37,14 +38,14 @@ _AWAY: Final = RetryPolicy(first_seconds=0.5, max_seconds=10.0)
 
 
 @asynccontextmanager
-async def open_job_verdicts(settings: Settings) -> AsyncIterator[Callable[[Registry], Registry]]:
-    """Give what wraps the handlers of a worker; nothing happens to them unless it serves such jobs.
+async def open_job_verdicts(settings: Settings) -> AsyncIterator[JobVerdicts | None]:
+    """Give what wraps the handlers of a worker, and says when it dequeues; None unless it serves such jobs.
 
     ConfigError for settings with which it cannot be done; a database that is away is waited for.
     """
     worker = settings.worker
     if settings.outbox.sink != "jobs" or GENERATION_QUEUE not in worker.queues or not worker.handlers:
-        yield lambda handlers: handlers
+        yield None
         return
     _check(settings)
     from airunner.generation.sessions import SessionTable
@@ -57,22 +58,26 @@ async def open_job_verdicts(settings: Settings) -> AsyncIterator[Callable[[Regis
             visibility_seconds=worker.visibility_timeout_seconds or DEFAULT_VISIBILITY_SECONDS,
             threads=worker.concurrency,
         )
-        work = GenerationWork(SessionTable(database, settings.postgres.schema), clock, options)
+        sessions = SessionTable(database, settings.postgres.schema)
+        work, gate = GenerationWork(sessions, clock, options), DatabaseGate(sessions, clock)
         redelivery = RetryPolicy(
             first_seconds=generation.retry_first_seconds, max_seconds=generation.retry_max_seconds
         )
         try:
-            yield JobVerdicts(work, redelivery).wrap
+            yield JobVerdicts(work, redelivery, gate)
         finally:
             work.close()
+            await gate.close()
 
 
 class JobVerdicts:
     """Wraps handlers. Made on the loop that the work is done on; handlers are called from others."""
 
-    def __init__(self, work: GenerationWork, redelivery: RetryPolicy) -> None:
+    def __init__(self, work: GenerationWork, redelivery: RetryPolicy, gate: DatabaseGate) -> None:
         self._work = work
         self._redelivery = redelivery
+        self.closed_queues = gate.closed_queues
+        """Returns the queues of which nothing is to be dequeued now."""
         self._loop = asyncio.get_running_loop()
 
     def wrap(self, handlers: Registry) -> Registry:

@@ -174,7 +174,7 @@ class LostPass:
         if self._jobs is None:
             return False
         try:
-            return (await self._jobs.get_job(job_id)).state.terminal
+            return (await self._jobs.get_job(job_id, abridge=True)).state.terminal
         except NotFound:
             return True
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 COMPLETED_CHANNEL: Final = "session_completed"
 """What a verdict notifies, with the id of the session."""
+STARTED_CHANNEL: Final = "session_started"
+"""What the first try notifies, with the id of the session, while somebody holds LISTENING_LOCK."""
 HOOK_SECONDS: Final = 10.0
 """How long a hook may take: its transaction is open meanwhile."""
 
@@ -58,6 +60,7 @@ class SessionTable:
     async def begin(self, session_id: str, attempt: int, *, last_try: bool, lost_seconds: float) -> BegunTry:
         """Write down that a try begins, unless there is a verdict; return what is known. May be repeated.
 
+        The first one notifies those who listen for it.
         So long after the last try that is allowed, without a verdict, the work is lost; a later try of a copy
         of the message puts that off.
         """

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+LISTENING_LOCK: Final = 0x6169_7275_6E05
+"""The advisory lock that those hold, in shared mode, who want to hear of starts."""
+
 
 def render(statement: str, schema: str) -> str:
     """Return a statement for a schema, given by its quoted name."""
-    return statement.replace("{session}", _SESSION).replace("{schema}", schema)
+    text = statement.replace("{session}", _SESSION).replace("{listening_lock}", str(LISTENING_LOCK))
+    return text.replace("{schema}", schema)
 
 
 _SESSION: Final = """\
@@ -15,7 +19,8 @@ s.principal, s.user_id, s.name, s.request::text AS request, s.created_at, s.star
     s.last_error"""
 
 # What is answered of the session is as it was before. A later try of a copy of the message puts off when the
-# work is lost.
+# work is lost. NOTIFY takes a lock of the whole database at commit: it is spared unless somebody listens, who
+# holds the advisory lock in shared mode then. Tries that begin at the same moment may notify for nothing.
 BEGIN: Final = """\
 WITH wanted AS (
     SELECT $1::text::uuid AS id,
@@ -31,10 +36,13 @@ WITH wanted AS (
         lost_after = CASE WHEN $3::boolean OR s.lost_after IS NOT NULL
             THEN greatest(s.lost_after, {schema}.instant() + make_interval(secs => $4::double precision)) END,
         version = s.version + 1
-    FROM wanted AS w WHERE s.id = w.id AND NOT w.has_verdict AND s.finished_at IS NULL
+    FROM wanted AS w WHERE s.id = w.id AND NOT w.has_verdict AND s.finished_at IS NULL RETURNING s.id
 )
 SELECT w.id::text AS id, w.has_verdict, w.has_letter, s.state, s.code, s.error, s.attempts, s.finished_at,
-    {session}
+    {session},
+    CASE WHEN s.state = 'queued' AND EXISTS (SELECT FROM begun)
+        THEN CASE WHEN NOT pg_try_advisory_xact_lock({listening_lock})
+            THEN pg_notify('session_started', w.id::text) END END
 FROM wanted AS w LEFT JOIN {schema}.generation_sessions AS s USING (id)
 """
 NOTE_ERROR: Final = """\

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from airunner.domain.errors import PermanentFailure, error_text, message_of, permanent_failure
+from airunner.handlers.arguments import INVALID_RESULT
 from airunner.handlers.images import Images
 
 EXHAUSTED: Final = "exhausted"
@@ -17,7 +18,6 @@ TIMEOUT: Final = "timeout"
 """The code of work whose last try took longer than the deadline of handlers."""
 LOST: Final = "lost"
 """The code of work whose last try ended without a word, or whose job ended without a verdict."""
-INVALID_RESULT: Final = "invalid_result"
 _MAX_CODE: Final = 64
 _MAX_TEXT: Final = 2_000
 # PostgreSQL has no NUL in texts, UTF-8 no surrogates; other control characters help nobody who reads it.

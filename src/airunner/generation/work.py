@@ -15,7 +15,6 @@ from airunner.domain.clock import wait_until
 from airunner.domain.errors import AirunnerError, InvalidArgument, PermanentFailure
 from airunner.domain.retry import RetryPolicy, retry
 from airunner.generation.verdict import (
-    INVALID_RESULT,
     GenerationFailed,
     GenerationFailure,
     Settled,
@@ -25,6 +24,7 @@ from airunner.generation.verdict import (
     read_success,
     text_of,
 )
+from airunner.handlers.arguments import INVALID_RESULT
 from airunner.handlers.calls import HandlerCall, HandlerCalls
 from airunner.handlers.loop_callbacks import LoopCallbacks
 from airunner.queues.base import TryAgain

@@ -17,6 +17,10 @@ from airunner.domain.limits import MAX_RESULT_OUTPUT_BYTES
 from airunner.handlers.context import Context
 from airunner.handlers.images import Images
 
+INVALID_PAYLOAD: Final = "invalid_payload"
+"""The code of a payload that the annotations of a handler refuse."""
+INVALID_RESULT: Final = "invalid_result"
+"""The code of a result that cannot be kept."""
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _PLAIN: Final = (inspect.Parameter.empty, Any, dict, object)
 _EMPTY_PAYLOAD: Final = "{}"
@@ -61,7 +65,7 @@ class Arguments:
         try:
             return self.adapter.validate_json(payload_json)
         except ValidationError as error:
-            raise PermanentFailure("invalid_payload", _explain(error)) from None
+            raise PermanentFailure(INVALID_PAYLOAD, _explain(error)) from None
 
 
 class PlainArguments(Arguments):
@@ -84,10 +88,10 @@ def result_json(value: object) -> str:
     try:
         text = pydantic_core.to_json(value.to_json() if isinstance(value, Images) else value).decode()
     except (pydantic_core.PydanticSerializationError, ValueError, RecursionError) as error:
-        raise PermanentFailure("invalid_result", f"the result has no JSON form: {error}") from None
+        raise PermanentFailure(INVALID_RESULT, f"the result has no JSON form: {error}") from None
     if len(text.encode()) > MAX_RESULT_OUTPUT_BYTES:
         reason = f"the result has more than {MAX_RESULT_OUTPUT_BYTES} bytes as JSON"
-        raise PermanentFailure("invalid_result", reason)
+        raise PermanentFailure(INVALID_RESULT, reason)
     return text
 
 

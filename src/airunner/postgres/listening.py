@@ -30,6 +30,11 @@ _ANSWER_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 2.0
 
 
+def listener_name(application_name: str) -> str:
+    """Return what pg_stat_activity shows of the connection that a program listens on."""
+    return f"{application_name} listener"
+
+
 class Listener:
     """Hands on the payloads of channels, from `start` to `stop`.
 
@@ -47,8 +52,10 @@ class Listener:
         on_gap: Callable[[], None],
         clock: Clock,
         policy: RetryPolicy | None = None,
+        shared_lock: int | None = None,
     ) -> None:
-        name = f"{options.application_name} listener"
+        """`shared_lock` is an advisory lock, held while it listens: those who notify can tell by it."""
+        name = listener_name(options.application_name)
         # A pooler hands its connections on after each transaction: nobody would listen on them.
         self._options = replace(options, application_name=name, is_pooled=False)
         self._channel_names = tuple(channel_names)
@@ -56,6 +63,7 @@ class Listener:
         self._on_gap = on_gap
         self._clock = clock
         self._policy = policy or RetryPolicy()
+        self._shared_lock = shared_lock
         self._task: asyncio.Task[None] | None = None
         self.is_connected = False
         """Whether notifications arrive now, as far as is known."""
@@ -104,6 +112,8 @@ class Listener:
             with translated_errors():
                 for channel in self._channel_names:
                     await connection.add_listener(channel, heard)
+                if self._shared_lock is not None:
+                    await connection.execute("SELECT pg_advisory_lock_shared($1)", self._shared_lock)
         except BaseException:
             await _close(connection)
             raise

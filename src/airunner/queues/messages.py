@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from airunner.domain.background import BackgroundTasks
 from airunner.domain.errors import (
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _log = get_logger("airunner.queues")
+
+UNHANDLED: Final = "unhandled"
+"""The code of a message that can be read, and of a type that nothing handles."""
+UNDECODABLE: Final = "undecodable"
+"""The code of a message that nobody can read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +291,7 @@ def _refusal(error: Exception) -> PermanentFailure:
     """Return why a body is put aside that a decoder raised for."""
     if isinstance(error, PermanentFailure):
         return error
-    code = "unhandled" if isinstance(error, UnhandledMessage) else "undecodable"
+    code = UNHANDLED if isinstance(error, UnhandledMessage) else UNDECODABLE
     return PermanentFailure(code, str(error) or type(error).__name__)
 
 

@@ -31,6 +31,8 @@ PATIENCE_SECONDS: Final = 120.0
 DRAIN_SECONDS: Final = 90.0
 """How long companions may take to drain; each has a shorter limit of its own."""
 _KILL_SECONDS: Final = 5.0
+LONGEST_DRAIN_SECONDS: Final = DRAIN_SECONDS + _KILL_SECONDS
+"""How long `drain` may take; whoever stops the process must wait for longer."""
 _SECOND_CANCEL_MS: Final = 100
 
 

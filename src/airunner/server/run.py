@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from contextlib import nullcontext
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -65,15 +65,17 @@ class Server:
         self,
         services: Services,
         options: ServeOptions,
-        exporter: AbstractAsyncContextManager[object] | None = None,
+        resources: Sequence[AbstractAsyncContextManager[object]] = (),
         generations: GenerationService | None = None,
         companions: Sequence[CompanionKind] = (),
     ) -> None:
-        """`companions` work in its process, from when it serves until it goes."""
+        """`companions` work in its process, from when it serves until it goes.
+
+        `resources` are open around the services: what is built into these may use them.
+        """
         self._services = services
         self._options = options
-        # Open around the services, since one of their loops may send with it.
-        self._exporter = exporter or nullcontext()
+        self._resources = resources
         self._generations = generations
         self._guard = ConnectionGuard(options.connections, services.clock)
         services.add_loop(self._guard.periodic())
@@ -90,7 +92,10 @@ class Server:
         """
         check_plaintext(self._options)
         listener = bind(self._options.host, self._options.port)
-        async with self._exporter, self._generations or nullcontext(), self._services:
+        async with AsyncExitStack() as stack:
+            generations = [self._generations] if self._generations else []
+            for resource in (*self._resources, *generations, self._services):
+                await stack.enter_async_context(resource)
             await self._check_access()
             self._warn_of_small_messages()
             server = self._uvicorn = HttpServer(self._config())

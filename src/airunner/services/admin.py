@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from airunner.domain.answers import DeadLetter, DeadLetterPage, Redriven
     from airunner.domain.requests import Redrive
-    from airunner.stores.abilities import DeadLetters
+    from airunner.stores.abilities import DeadLetterCalls
     from airunner.stores.base import JobStore
     from airunner.stores.records import ApiKey
 
@@ -28,6 +28,11 @@ class AdminService:
 
     def __init__(self, store: JobStore) -> None:
         self._store = store
+        self._of_messages: dict[str, DeadLetterCalls] = {}
+
+    def add_dead_letters(self, queue: str, letters: DeadLetterCalls) -> None:
+        """Serve the dead letters of a message queue, beside those of the store. Call it before serving."""
+        self._of_messages[queue] = letters
 
     async def create_key(self, key: ApiKey) -> None:
         """Keep a new API key."""
@@ -41,27 +46,26 @@ class AdminService:
             log_key_revoked(key_id)
         return found
 
-    async def list_dead_letters(self, queue: str, *, max_messages: int = 0) -> DeadLetterPage:
-        """Look at dead letters; zero is the default number."""
+    async def list_dead_letters(self, queue: str, *, max_messages: int = 0, code: str = "") -> DeadLetterPage:
+        """Look at dead letters, of a code if one is given; zero is the default number."""
         queue = _checked(queue)
-        return await self._dead_letters.look(queue, _bounded(max_messages))
+        return await self._dead_letters(queue).look(queue, _bounded(max_messages), code=code)
 
     async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
         """Send dead letters back to their queue."""
         queue, count = _checked(redrive.queue), _bounded(redrive.max_messages)
-        return await self._dead_letters.redrive(replace(redrive, queue=queue, max_messages=count))
+        return await self._dead_letters(queue).redrive(replace(redrive, queue=queue, max_messages=count))
 
     async def purge_dead_letters(
-        self, queue: str, *, max_messages: int = 0, dry_run: bool = False
+        self, queue: str, *, max_messages: int = 0, dry_run: bool = False, code: str = ""
     ) -> Sequence[DeadLetter]:
-        """Delete dead letters."""
-        queue = _checked(queue)
-        return await self._dead_letters.purge(queue, _bounded(max_messages), dry_run=dry_run)
+        """Delete dead letters, of a code if one is given."""
+        queue, count = _checked(queue), _bounded(max_messages)
+        return await self._dead_letters(queue).purge(queue, count, dry_run=dry_run, code=code)
 
-    @property
-    def _dead_letters(self) -> DeadLetters:
-        if self._store.dead_letters:
-            return self._store.dead_letters
+    def _dead_letters(self, queue: str) -> DeadLetterCalls:
+        if found := self._of_messages.get(queue) or self._store.dead_letters:
+            return found
         raise FailedPrecondition(
             "this server's store has no dead-letter queues: see 'airunner list --state failed' for jobs that "
             "failed, and run one again with 'airunner retry JOB'"

@@ -37,11 +37,8 @@ if TYPE_CHECKING:
     )
 
 
-class JobsApi(Protocol):
-    """The queue side."""
-
-    async def enqueue_jobs(self, requests: Sequence[EnqueueRequest]) -> Sequence[Enqueued | AirunnerError]:
-        """Add jobs, each with its own outcome. Idempotent on (principal, request_id)."""
+class HoldingApi(Protocol):
+    """What a worker asks: to get jobs, to keep them, and to report their ends."""
 
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
         """Claim jobs; wait for the first ones if there are none. Cancelling the call hands back its jobs."""
@@ -55,10 +52,20 @@ class JobsApi(Protocol):
     async def release_job(self, request: ReleaseRequest) -> JobState:
         """Give a held job back."""
 
-    async def get_job(self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False) -> Job:
+
+class JobsApi(HoldingApi, Protocol):
+    """The queue side."""
+
+    async def enqueue_jobs(self, requests: Sequence[EnqueueRequest]) -> Sequence[Enqueued | AirunnerError]:
+        """Add jobs, each with its own outcome. Idempotent on (principal, request_id)."""
+
+    async def get_job(
+        self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False, abridge: bool = False
+    ) -> Job:
         """Return a job; with wait_seconds, at its end or as it is by then.
 
         With `want_payload_urls` and where the store keeps its payloads apart, also where these can be read.
+        With `abridge` as a list shows it: without what is large of it, and without what cannot be read.
         """
 
     async def list_jobs(self, query: JobQuery) -> JobPage:

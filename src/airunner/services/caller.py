@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from airunner.domain.errors import JobNotFound, PermissionDenied
-
-if TYPE_CHECKING:
-    from airunner.domain.job import Job
+from airunner.domain.errors import PermissionDenied
 
 ANONYMOUS = "anonymous"
 
@@ -30,12 +26,6 @@ class Caller:
         if not self.may_use(queue):
             raise PermissionDenied(f"this API key is not for queue {queue}")
         return queue
-
-    def check_job(self, job: Job) -> Job:
-        """Return a job; one of a queue that the caller is not bound to is as if it did not exist."""
-        if not self.may_use(job.queue):
-            raise JobNotFound
-        return job
 
 
 current_caller: ContextVar[Caller] = ContextVar("current_caller", default=Caller())  # noqa: B039  frozen

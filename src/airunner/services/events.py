@@ -155,11 +155,11 @@ class EventService:
         """Return the position after which the wanted events begin, or raise where the caller may not see."""
         request.validate()
         job_id = limits.check_uuid(request.job_id, "job_id")
-        caller = current_caller.get()
-        if caller.queues:
-            caller.check_job(await self._store.get_job(job_id))
-        current = 0 if request.attempt else (await self._store.get_life(job_id)).attempt
-        return start_position(request, current)
+        queues = current_caller.get().queues
+        if request.attempt and not queues:
+            return start_position(request, 0)
+        life = await self._store.get_life(job_id, queues=queues)
+        return start_position(request, 0 if request.attempt else life.attempt)
 
 
 def _over(page: EventPage, attempt: int) -> bool:

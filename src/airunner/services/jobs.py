@@ -253,7 +253,9 @@ class JobService:
             return False
         return True
 
-    async def get_job(self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False) -> Job:
+    async def get_job(
+        self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False, abridge: bool = False
+    ) -> Job:
         """Return a job; with wait_seconds, at its end or as it is by then."""
         job_id = limits.check_uuid(job_id, "job_id")
         limits.check_range(wait_seconds, "wait_seconds", 0, limits.MAX_GET_WAIT_SECONDS)
@@ -261,7 +263,7 @@ class JobService:
         waiting = self._admission.wait() if wait_seconds else nullcontext()
         with waiting, self._notifier.listen(end_bell(job_id)) as bell:
             noted = bell.rings
-            job = await self._find(job_id)
+            job = await self._find(job_id, abridge=abridge)
             while not job.state.terminal and self._clock.now() < until:
                 self._refuse_when_stopping()
                 await bell.wait(noted, until)
@@ -270,7 +272,7 @@ class JobService:
                 # Another server may ring for less than the end: all of it is read when there is an answer.
                 ended = (await self._store.get_life(job_id)).state.terminal
                 if ended or self._clock.now() >= until:
-                    job = await self._store.get_job(job_id)
+                    job = await self._find(job_id, abridge=abridge)
         return (await self._linked(job) if want_payload_urls else job).masked()
 
     async def list_jobs(self, query: JobQuery) -> JobPage:
@@ -371,9 +373,9 @@ class JobService:
                 return visible[:limit]
             after = page[-1].name
 
-    async def _find(self, job_id: str) -> Job:
+    async def _find(self, job_id: str, *, abridge: bool = False) -> Job:
         """Return a job that the caller may see; any other is not found."""
-        return current_caller.get().check_job(await self._store.get_job(job_id))
+        return await self._store.get_job(job_id, queues=current_caller.get().queues, abridge=abridge)
 
     def _prepare(self, request: EnqueueRequest, caller: Caller, now: int) -> NewJob:
         caller.check_queue(limits.check_queue(request.queue))

@@ -61,11 +61,11 @@ class ChangeStream(Protocol):
         """Return jobs that got events since the last call; some may be missing. One reader at a time."""
 
 
-class DeadLetters(Protocol):
+class DeadLetterCalls(Protocol):
     """Messages that ended in a dead-letter queue. Rows decide; no message is a job."""
 
-    async def look(self, queue: str, max_messages: int) -> DeadLetterPage:
-        """Look at messages; they can be received again at once."""
+    async def look(self, queue: str, max_messages: int, *, code: str = "") -> DeadLetterPage:
+        """Look at messages; they can be received again at once. A code leaves out letters of others."""
 
     async def redrive(self, redrive: Redrive) -> Redriven:
         """Send messages back, each before it is deleted: one may come twice, which is harmless, none is lost.
@@ -74,8 +74,14 @@ class DeadLetters(Protocol):
         minute, so that calls in a row come to an end.
         """
 
-    async def purge(self, queue: str, max_messages: int, *, dry_run: bool) -> Sequence[DeadLetter]:
+    async def purge(
+        self, queue: str, max_messages: int, *, dry_run: bool, code: str = ""
+    ) -> Sequence[DeadLetter]:
         """Delete messages and return them. A job that is open gets a new message in time."""
+
+
+class DeadLetters(DeadLetterCalls, Protocol):
+    """The dead letters of a store's queues."""
 
     async def count(self) -> Sequence[MessageCounts]:
         """Return the counts of every queue."""

@@ -121,11 +121,14 @@ class JobStore(KeyStore, SettingStore, Protocol):
     async def cancel_job(self, job_id: str, now: int, *, by: str = "", queues: Collection[str] = ()) -> Job:
         """Cancel a job for a principal, one of `queues` if given; it is abridged where it cannot be read."""
 
-    async def get_job(self, job_id: str) -> Job:
-        """Return a job, or raise JobNotFound."""
+    async def get_job(self, job_id: str, *, queues: Collection[str] = (), abridge: bool = False) -> Job:
+        """Return a job, one of `queues` if given, or raise JobNotFound.
 
-    async def get_life(self, job_id: str) -> Lifecycle:
-        """Return the life of a job without reading its parameters, or raise JobNotFound.
+        With `abridge` as `list_jobs` shows it: what is large or cannot be read is left out, and it says so.
+        """
+
+    async def get_life(self, job_id: str, *, queues: Collection[str] = ()) -> Lifecycle:
+        """Return the life of a job without reading its parameters, or raise as `get_job` does.
 
         A result that is kept apart may be missing: this is for looking often.
         """

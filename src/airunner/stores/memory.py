@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airunner.domain import lifecycle
+from airunner.domain.abridging import abridged
 from airunner.domain.answers import Enqueued, JobPage, QueueStats
 from airunner.domain.errors import AirunnerError, AlreadyExists, JobNotFound, ResourceExhausted
 from airunner.domain.job import Job, JobState
@@ -166,18 +167,17 @@ class MemoryStore:
 
     async def cancel_job(self, job_id: str, now: int, *, by: str = "", queues: Collection[str] = ()) -> Job:
         """Cancel a job."""
-        job = self._job(job_id)
-        if queues and job.queue not in queues:
-            raise JobNotFound
+        job = self._job(job_id, queues)
         return self._save(job, lifecycle.cancel(job.life, now=now, by=by))
 
-    async def get_job(self, job_id: str) -> Job:
+    async def get_job(self, job_id: str, *, queues: Collection[str] = (), abridge: bool = False) -> Job:
         """Return a job."""
-        return self._job(job_id)
+        job = self._job(job_id, queues)
+        return abridged(job) if abridge else job
 
-    async def get_life(self, job_id: str) -> Lifecycle:
+    async def get_life(self, job_id: str, *, queues: Collection[str] = ()) -> Lifecycle:
         """Return the life of a job."""
-        return self._job(job_id).life
+        return self._job(job_id, queues).life
 
     async def list_jobs(self, query: JobQuery, *, queues: Collection[str] = ()) -> JobPage:
         """Return jobs, newest first."""
@@ -262,7 +262,7 @@ class MemoryStore:
                 ended.append(job.job_id)
         return Upkeep(
             ended_jobs=ended,
-            purged_jobs=self._purge_jobs(now - retention.jobs_ms),
+            purged_jobs=0 if retention.jobs_ms is None else self._purge_jobs(now - retention.jobs_ms),
             purged_events=self._purge_events(now - retention.events_ms),
         )
 
@@ -295,11 +295,11 @@ class MemoryStore:
         self._settings[name] = stored
         return stored
 
-    def _job(self, job_id: str) -> Job:
-        try:
-            return self._jobs[job_id]
-        except KeyError:
-            raise JobNotFound from None
+    def _job(self, job_id: str, queues: Collection[str] = ()) -> Job:
+        job = self._jobs.get(job_id)
+        if job is None or (queues and job.queue not in queues):
+            raise JobNotFound
+        return job
 
     def _save(self, job: Job, life: Lifecycle) -> Job:
         if life.state.terminal and self._drop_secrets:

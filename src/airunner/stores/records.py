@@ -179,7 +179,8 @@ class JobMark:
 class Retention:
     """How long finished jobs and stored events are kept, in milliseconds."""
 
-    jobs_ms: int = 7 * 24 * 3600 * 1000
+    jobs_ms: int | None = 7 * 24 * 3600 * 1000
+    """None where somebody else purges jobs: see JobStore.purge_jobs."""
     events_ms: int = 30 * 24 * 3600 * 1000
 
 

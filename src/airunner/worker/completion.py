@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from airunner.domain.job import JobState
     from airunner.domain.requests import CompleteRequest
     from airunner.domain.retry import RetryPolicy
-    from airunner.services.api import JobsApi
+    from airunner.services.api import HoldingApi
 
 _log = get_logger("airunner.worker")
 
@@ -62,7 +62,7 @@ class Completer:
 
     def __init__(
         self,
-        jobs: JobsApi,
+        jobs: HoldingApi,
         clock: Clock,
         policy: RetryPolicy,
         *,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from airunner import telemetry
 from airunner.domain import limits
@@ -31,17 +31,21 @@ from airunner.worker.attempt import REFUSED_TOKEN_SECONDS, Attempt, JobOutcome
 from airunner.worker.completion import Completer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from airunner.domain.answers import DequeuedJob, HeldJob
     from airunner.domain.clock import Clock
     from airunner.domain.errors import PermanentFailure
     from airunner.domain.requests import Abilities
-    from airunner.services.api import JobsApi
+    from airunner.services.api import HoldingApi
 
 _log = get_logger("airunner.worker")
 
+ClosedQueues: TypeAlias = "Callable[[], Awaitable[Collection[str]]]"
+
 _EXTEND_AFTER_SECONDS: Final = 1.0
+# So soon a queue that was closed is served again.
+_CLOSED_SECONDS: Final = 1
 _TOO_SOON_MS: Final = 500
 _UNHELD_SECONDS: Final = 5.0
 # Jobs whose answer never reached us come back after this, far longer than the first heartbeat takes.
@@ -64,10 +68,12 @@ class Subscription:
     """How long every answer may refuse the task token of an attempt before that is lost."""
     abilities: Abilities | None = None
     """What it can do; None asks for all jobs."""
+    closed_queues: ClosedQueues | None = None
+    """Asked before each dequeue: from which queues nothing is to be taken now."""
 
 
 class JobSource:
-    """Implements Source over any JobsApi.
+    """Implements Source over any HoldingApi.
 
     A heartbeat is one UpdateJob that the server holds until there is news or the next is due. It is repeated
     until the server answers: only NOT_FOUND makes a job LOST, and refusals of its task token alone for long
@@ -76,7 +82,7 @@ class JobSource:
 
     def __init__(
         self,
-        jobs: JobsApi,
+        jobs: HoldingApi,
         subscription: Subscription,
         *,
         clock: Clock,
@@ -95,18 +101,11 @@ class JobSource:
 
     async def receive(self, max_deliveries: int) -> Sequence[Delivery[Attempt]]:
         """Dequeue jobs from the first queue that has any; those on their last try are confirmed first."""
-        subscription = self._subscription
-        request = DequeueRequest(
-            queue=subscription.queues[0],
-            more_queues=subscription.queues[1:],
-            max_jobs=min(max_deliveries, limits.MAX_DEQUEUE_JOBS),
-            visibility_timeout_seconds=subscription.visibility_timeout_seconds,
-            wait_seconds=subscription.wait_seconds,
-            worker_id=subscription.worker_id,
-            instance_id=subscription.instance_id,
-            first_lease_seconds=_FIRST_LEASE_SECONDS,
-            abilities=subscription.abilities,
-        )
+        queues = await self._open_queues()
+        if not queues:
+            await self._clock.sleep(_CLOSED_SECONDS)
+            return ()
+        request = self._request(queues, max_deliveries)
         try:
             deliveries = [self._delivery(dequeued) for dequeued in await self._jobs.dequeue_jobs(request)]
         except AirunnerError:
@@ -171,6 +170,28 @@ class JobSource:
         )
         outcome = JobOutcome(result=result, events=attempt.last_events)
         await self._completer.complete([_completion(attempt, outcome)], _visibility_seconds(attempt))
+
+    async def _open_queues(self) -> Sequence[str]:
+        queues, ask = self._subscription.queues, self._subscription.closed_queues
+        closed = await ask() if ask else ()
+        return [queue for queue in queues if queue not in closed] if closed else queues
+
+    def _request(self, queues: Sequence[str], max_deliveries: int) -> DequeueRequest:
+        subscription = self._subscription
+        is_all = len(queues) == len(subscription.queues)
+        return DequeueRequest(
+            queue=queues[0],
+            more_queues=queues[1:],
+            max_jobs=min(max_deliveries, limits.MAX_DEQUEUE_JOBS),
+            visibility_timeout_seconds=subscription.visibility_timeout_seconds,
+            wait_seconds=subscription.wait_seconds
+            if is_all
+            else min(_CLOSED_SECONDS, subscription.wait_seconds),
+            worker_id=subscription.worker_id,
+            instance_id=subscription.instance_id,
+            first_lease_seconds=_FIRST_LEASE_SECONDS,
+            abilities=subscription.abilities,
+        )
 
     async def _confirmed(
         self, deliveries: Sequence[Delivery[Attempt]], last_tries: Sequence[Delivery[Attempt]]

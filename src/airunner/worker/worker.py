@@ -29,8 +29,9 @@ from airunner.worker.watchdog import LoopWatchdog
 
 if TYPE_CHECKING:
     from airunner.domain.clock import Clock
-    from airunner.services.api import EventsApi, JobsApi
+    from airunner.services.api import EventsApi, HoldingApi
     from airunner.worker.attempt import Attempt, JobOutcome
+    from airunner.worker.source import ClosedQueues
     from airunner.worker.watchdog import StackDumps
 
 _log = get_logger("airunner.worker")
@@ -61,6 +62,8 @@ class WorkerOptions:
     """How long jobs may go on after `stop`."""
     handlers: Registry | None = None
     """The Python functions that do jobs; what they print and log goes to their jobs while the worker runs."""
+    closed_queues: ClosedQueues | None = None
+    """Asked before each dequeue: from which queues nothing is to be taken now."""
     handler_processes: int = 0
     """How many processes run the sync handlers, each one at a time; with 0 they run in threads."""
     handler_sources: tuple[str, ...] = ()
@@ -75,7 +78,7 @@ class WorkerOptions:
 class Worker:
     """Dequeues jobs, does them and reports how they ended, over the services or a client of theirs."""
 
-    def __init__(self, jobs: JobsApi, events: EventsApi, clock: Clock, options: WorkerOptions) -> None:
+    def __init__(self, jobs: HoldingApi, events: EventsApi, clock: Clock, options: WorkerOptions) -> None:
         self._options = options
         runner = self._runner = JobRunner(events, clock, options.environment)
         self._fast_path = HandlerFastPath(
@@ -92,6 +95,7 @@ class Worker:
             visibility_timeout_seconds=options.visibility_timeout_seconds,
             refused_token_seconds=options.refused_token_seconds,
             abilities=_abilities(options),
+            closed_queues=options.closed_queues,
         )
         self._watchdog = LoopWatchdog(
             options.stacks,

@@ -1,11 +1,12 @@
-"""The emulator's process as tests start it: one address more, which empties tables, queues and buckets.
+"""The emulator's process as tests start it: with addresses that empty it, and that fill it.
 
-Making them takes longer than most tests, and emptying them by calls of AWS would too. Run as a file by
-`emulator`, never imported.
+Making tables, queues and buckets takes longer than most tests, and emptying them by calls of AWS would too;
+so would writing a thousand parameters. Run as a file by `emulator`, never imported.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
 from collections.abc import Callable, Iterable
@@ -22,6 +23,7 @@ from airunner.local.emulator.program import Application, QuietHandler, serve
 from airunner.local.emulator.repairs import QueueClock
 
 EMPTY_PATH: Final = "/airunner/empty"
+COPY_PATH: Final = "/airunner/copy"
 
 # A call that its client has given up is performed nevertheless, and would write into what was emptied.
 _QUIET_SECONDS: Final = 0.5
@@ -36,19 +38,27 @@ _CONTENTS_OF_TABLES: Final = frozenset({"ItemCount", "TableSizeBytes"})
 
 
 class EmptyingApplication(Application):
-    """moto, and an address that empties what a request names, provided that it is as it was at first."""
+    """moto, and an address that empties what a request names, provided that it is as it was at first.
+
+    Another one makes many of a parameter.
+    """
 
     def __init__(self, clock: QueueClock) -> None:
         super().__init__(clock)
         self._shapes: dict[str, str] = {}
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        if environ.get("PATH_INFO") != EMPTY_PATH:
+        own: dict[str, Callable[..., dict[str, Any]]] = {EMPTY_PATH: self._empty, COPY_PATH: _copy_parameter}
+        perform = own.get(environ.get("PATH_INFO", ""))
+        if perform is None:
             return super().__call__(environ, start_response)
         named = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
-        answer = json.dumps({"emptied": self._emptied(**named)}).encode()
+        answer = json.dumps(perform(**named)).encode()
         start_response("200 OK", [("Content-Length", str(len(answer)))])
         return [answer]
+
+    def _empty(self, **named: Any) -> dict[str, Any]:
+        return {"emptied": self._emptied(**named)}
 
     def _emptied(self, env: str, tables: list[str], queues: list[str], bucket: str) -> bool:
         """Empty an environment; False if it is not what it was, or if others may still write to it."""
@@ -93,6 +103,18 @@ class CountedHandler(QuietHandler):
         with self._changed:
             CountedHandler._open += more
             self._changed.notify_all()
+
+
+def _copy_parameter(name: str, names: list[str]) -> dict[str, Any]:
+    """Write the newest version of a parameter under other names."""
+    from moto.ssm.models import ssm_backends
+
+    parameters = ssm_backends[DEFAULT_ACCOUNT_ID][REGION]._parameters
+    for other in names:
+        written = copy.copy(parameters[name][-1])
+        written.name = other
+        parameters[other] = [written]
+    return {}
 
 
 def _others(env: str) -> list[str]:

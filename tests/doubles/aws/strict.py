@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
 from tests.doubles.aws.calls import Refusal, read_call, refused
+from tests.doubles.aws.cloudwatch import cloudwatch_refusal
 from tests.doubles.aws.conditions import Conditions
 from tests.doubles.aws.counts import Counts
 from tests.doubles.aws.dynamodb import StrictDynamoDb
+from tests.doubles.aws.ec2 import StrictEc2
 from tests.doubles.aws.faults import FaultKind, Faults
 from tests.doubles.aws.sqs import StrictSqs
+from tests.doubles.aws.ssm import perform_ssm
 from tests.doubles.aws.wire import HEAD_LIMIT, AwsAnswer, read_answer, read_request
 
 if TYPE_CHECKING:
@@ -33,11 +36,19 @@ _REFUSALS: Final[dict[FaultKind, dict[Service, Refusal]]] = {
         ),
         "sqs": Refusal(code="RequestThrottled", message="The request was denied due to request throttling."),
         "s3": Refusal(code="SlowDown", message="Please reduce your request rate.", status=503),
+        "ec2": Refusal(code="RequestLimitExceeded", message="Request limit exceeded.", status=503),
+        "ssm": Refusal(code="ThrottlingException", message="Rate exceeded"),
+        "cloudwatch": Refusal(code="Throttling", message="Rate exceeded"),
+        "query": Refusal(code="Throttling", message="Rate exceeded"),
     },
     FaultKind.SERVER_ERROR: {
         "dynamodb": Refusal(code="InternalServerError", message="Internal server error", status=500),
         "sqs": Refusal(code="InternalFailure", message="Internal server error", status=500),
         "s3": Refusal(code="InternalError", message="We encountered an internal error.", status=500),
+        "ec2": Refusal(code="InternalError", message="An internal error has occurred", status=500),
+        "ssm": Refusal(code="InternalServerError", message="An internal error occurred.", status=500),
+        "cloudwatch": Refusal(code="InternalServiceFault", message="Internal service fault", status=500),
+        "query": Refusal(code="InternalFailure", message="Internal failure", status=500),
     },
 }
 _NOT_ALLOWED: Final = Refusal(code="AccessDenied", message="Access Denied", status=403)
@@ -55,6 +66,12 @@ class StrictAws:
         self.conditions = Conditions()
         self.dynamodb = StrictDynamoDb(now, self.conditions)
         self.sqs = StrictSqs(now, self.conditions)
+        self.ec2 = StrictEc2()
+
+    def catch_up(self) -> None:
+        """Let every reader know of every write so far."""
+        self.dynamodb.images.catch_up()
+        self.ec2.catch_up()
 
     def proxy(self, seed: int = 0) -> StrictProxy:
         """Return an endpoint with faults and counts of its own."""
@@ -76,7 +93,7 @@ class StrictProxy:
         self._connections: set[asyncio.Task[None]] = set()
         self.counts = Counts()
         self.conditions = aws.conditions
-        self.faults = Faults(seed, on_release=aws.dynamodb.images.catch_up)
+        self.faults = Faults(seed, on_release=aws.catch_up)
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -132,10 +149,18 @@ class StrictProxy:
         for kind, refusals in _REFUSALS.items():
             if kind in befalling:
                 return refused(call, refusals[call.service])
-        if call.service == "sqs":
-            return await self._aws.sqs.perform(call, upstream.send, self.faults, befalling)
-        if call.service == "s3":
-            return self._seen_by_caller(call, await upstream.send(call))
+        match call.service:
+            case "sqs":
+                return await self._aws.sqs.perform(call, upstream.send, self.faults, befalling)
+            case "ec2":
+                return await self._aws.ec2.perform(call, upstream.send, self.faults, befalling)
+            case "ssm":
+                return await perform_ssm(call, upstream.send, befalling)
+            case "cloudwatch":
+                refusal = cloudwatch_refusal(call)
+                return refused(call, refusal) if refusal else await upstream.send(call)
+            case "s3" | "query":
+                return self._seen_by_caller(call, await upstream.send(call))
         answer = await self._aws.dynamodb.perform(call, upstream.send, self.faults, befalling)
         if answer.status == 200:
             self.counts.answered(call, json.loads(answer.body))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import App, Parameter
 
@@ -43,6 +43,9 @@ def provision(
     generation: Annotated[
         bool, Parameter(help="Instead of a store, make the message queue of generation.")
     ] = False,
+    fleet: Annotated[
+        bool, Parameter(help="Instead of a store, make the queues and tables of a fleet.")
+    ] = False,
     max_receive_count: Annotated[
         int | None, Parameter(help="With --generation: tries of a message. Default: 5")
     ] = None,
@@ -59,7 +62,6 @@ def provision(
     rights are the SDK's.
     """
     from airunner import telemetry
-    from airunner.app import provision_aws, provision_generation
 
     flags = {
         "store.aws.env": env,
@@ -70,33 +72,46 @@ def provision(
         "store.dynamodb.streams": streams,
         "generation.max_receive_count": max_receive_count,
     }
-    _check_subject(flags, generation=generation, deletion_protection=deletion_protection)
+    subject = _subject(flags, generation=generation, fleet=fleet, deletion_protection=deletion_protection)
     settings = load(config_file, flags).settings
     telemetry.set_up_logs(settings.log_level, settings.log_format)
     made = asyncio.run(
-        provision_generation(settings, dry_run=dry_run)
-        if generation
-        else provision_aws(settings, deletion_protection=deletion_protection, dry_run=dry_run)
+        _provision(subject, settings, deletion_protection=deletion_protection, dry_run=dry_run)
     )
     _show(made, as_json=as_json)
     if dry_run:
         say("nothing was changed: this is what would be done")
-    elif env_file and generation:
-        _write_generation(env_file, settings, made)
     elif env_file:
-        _write_variables(env_file, settings, made)
+        _WRITERS[subject](env_file, settings, made)
 
 
-def _check_subject(flags: Mapping[str, object], *, generation: bool, deletion_protection: bool) -> None:
-    """Refuse options of a store together with those of generation."""
+async def _provision(
+    subject: str, settings: Settings, *, deletion_protection: bool, dry_run: bool
+) -> list[Resource]:
+    from airunner.app import provision_aws, provision_fleet, provision_generation
+
+    if subject == "generation":
+        return await provision_generation(settings, dry_run=dry_run)
+    provision = provision_fleet if subject == "fleet" else provision_aws
+    return await provision(settings, deletion_protection=deletion_protection, dry_run=dry_run)
+
+
+def _subject(flags: Mapping[str, object], *, generation: bool, fleet: bool, deletion_protection: bool) -> str:
+    """Return what is to be made; options of a store together with those of something else are refused."""
     from airunner.config import ConfigError
 
     count = "generation.max_receive_count"
     if not generation and flags[count] is not None:
         raise ConfigError(["--max-receive-count: needs --generation"])
+    if generation and fleet:
+        raise ConfigError(["--generation: is made in a call of its own, and so is --fleet"])
+    subject = "generation" if generation else "fleet" if fleet else "store"
     of_store = [path for path, value in flags.items() if path not in {"store.aws.env", count} and value]
     if generation and (of_store or deletion_protection):
         raise ConfigError(["--generation: takes none of the options of a store but --env"])
+    if fleet and of_store:
+        raise ConfigError(["--fleet: takes of the options of a store --env and --deletion-protection alone"])
+    return subject
 
 
 def _show(made: Sequence[Resource], *, as_json: bool) -> None:
@@ -141,6 +156,26 @@ def _write_generation(path: Path, settings: Settings, made: Sequence[Resource]) 
     say(f"wrote {path}, for relays and workers of generation")
 
 
+def _write_fleet(path: Path, settings: Settings, made: Sequence[Resource]) -> None:
+    from airunner.aws.connect import find_region
+    from airunner.config import environment_file
+
+    urls = {resource.queue: resource.url for resource in made if resource.kind == "queue"}
+    table, pools_table = (resource.name for resource in made if resource.kind == "table")
+    values = {
+        "AIRUNNER_STORE__AWS__REGION": find_region(settings),
+        "AIRUNNER_STORE__AWS__ENDPOINT_URL": settings.store.aws.endpoint_url or "",
+        "AIRUNNER_STORE__AWS__ENV": settings.store.aws.env,
+        "AIRUNNER_FLEET__TABLE": table,
+        "AIRUNNER_FLEET__POOLS_TABLE": pools_table,
+        "RUNS_FLEET_TERMINATION_QUEUE_URL": urls["termination"],
+        "RUNS_FLEET_HOUSEKEEPING_QUEUE_URL": urls["housekeeping"],
+    }
+    given = {name: value for name, value in values.items() if value}
+    environment_file.write(path, environment_file.with_variables(environment_file.read(path), given))
+    say(f"wrote {path}, for servers and processors of a fleet")
+
+
 def _variables(settings: Settings, made: Sequence[Resource]) -> dict[str, str]:
     """The settings that name what was made; those of the same name in a file are replaced."""
     from airunner.aws.connect import find_region
@@ -161,3 +196,6 @@ def _variables(settings: Settings, made: Sequence[Resource]) -> dict[str, str]:
         "AIRUNNER_STORE__LISTING_SHARDS": str(store.listing_shards),
     }
     return {name: value for name, value in values.items() if value}
+
+
+_WRITERS: Final = {"store": _write_variables, "generation": _write_generation, "fleet": _write_fleet}

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from airunner.client import AsyncClient
-    from airunner.domain.answers import DeadLetter, Redriven
+    from airunner.domain.answers import DeadLetter, DeadLetterPage, Redriven
     from airunner.domain.requests import Redrive
 
 dlq = App(name="dlq", help="Look into dead-letter queues, send their messages back or delete them.")
 
 QueueName = Annotated[str, Parameter(help="The queue whose dead letters are meant.")]
 MaxMessages = Annotated[int, Parameter(name="--max", help="How many messages, at most. Default: 1000")]
+Code = Annotated[str, Parameter(help="Only letters with this code, of the generation queue. Default: all")]
 DryRun = Annotated[bool, Parameter(help="Only say what would be done.")]
 
 _DEFAULT_MESSAGES: Final = 1_000
@@ -36,22 +37,23 @@ def list_letters(
     /,
     *,
     max_messages: MaxMessages = _DEFAULT_MESSAGES,
+    code: Code = "",
     connection: ConnectionOptions = ANY_SERVER,
     as_json: AsJson = False,
 ) -> None:
-    """Group the dead letters of a queue by what they are about, with their number and age."""
-    page = with_client(connection, lambda client: client.list_dead_letters(queue, max_messages=max_messages))
-    groups = _by_reason(page.letters)
+    """Group the dead letters of a queue by what they are about and by code, with their number and age."""
+    page = _look(connection, queue, max_messages, code)
+    groups = _by_subject(page.letters)
     if as_json:
-        for reason, letters in groups.items():
-            print_json("dead_letters", {"queue": queue, "reason": reason, **_group_to_json(letters)})
+        for letters in groups.values():
+            print_json("dead_letters", {"queue": queue, **_group_to_json(letters)})
     else:
         rows = [
-            (_phrase(reason), str(len(letters)), moment(min(entry.sent_at for entry in letters)))
-            for reason, letters in groups.items()
+            (about, str(len(letters)), moment(min(entry.sent_at for entry in letters)))
+            for about, letters in groups.items()
         ]
         print_table(("about", "messages", "oldest"), rows)
-    if page.approximate_total > len(page.letters):
+    if page.approximate_total > len(page.letters) and not code:
         say(f"looked at {len(page.letters)} of about {page.approximate_total}")
 
 
@@ -63,18 +65,19 @@ def show(
     max_messages: Annotated[
         int, Parameter(name="--max", help="How many messages, at most. Default: 20")
     ] = 20,
+    code: Code = "",
     connection: ConnectionOptions = ANY_SERVER,
     as_json: AsJson = False,
 ) -> None:
     """Show dead letters of a queue with the first characters of their bodies; they stay where they are."""
-    page = with_client(connection, lambda client: client.list_dead_letters(queue, max_messages=max_messages))
+    page = _look(connection, queue, max_messages, code)
     if as_json:
         _print_letters(queue, "", page.letters)
         return
     rows = [
         (
             entry.message_id,
-            _phrase(entry.reason.name.lower()),
+            _subject(entry),
             moment(entry.sent_at),
             str(entry.redrives),
             f"{entry.body}…" if entry.body_cut else entry.body,
@@ -92,29 +95,33 @@ def redrive(
     max_messages: MaxMessages = _DEFAULT_MESSAGES,
     rate: Annotated[float | None, Parameter(help="Messages per second. Default: as fast as it goes")] = None,
     every: Annotated[bool, Parameter(name="--all", help="Also those whose job is not open.")] = False,
+    code: Code = "",
     dry_run: DryRun = False,
     connection: ConnectionOptions = ANY_SERVER,
     as_json: AsJson = False,
 ) -> None:
     """Send dead letters back to their queue: those whose job is open, unless all are wanted.
 
-    One that was sent back three times stays, and is named. Jobs that have ended are run again with retry.
+    One that was sent back three times stays, and is named. Jobs that have ended are run again with retry,
+    work of the generation queue that has a verdict with outbox rerun.
     """
+    from airunner.domain.answers import DeadLetterReason
     from airunner.domain.requests import Redrive
 
-    wish = Redrive(queue=queue, max_messages=max_messages, all=every, dry_run=dry_run)
+    wish = Redrive(queue=queue, max_messages=max_messages, all=every, dry_run=dry_run, code=code)
     done = with_client(connection, lambda client: _redrive(client, wish, _checked(rate)))
     if as_json:
         _print_letters(queue, "redriven", done.redriven)
         _print_letters(queue, "left", done.left)
         return
     _report(queue, "would be sent back" if dry_run else "sent back", done.redriven)
-    for reason, letters in _by_reason(entry for entry in done.left if not entry.loops).items():
-        say(f"{len(letters)} left: {_phrase(reason)}")
+    for about, letters in _by_subject(entry for entry in done.left if not entry.loops).items():
+        say(f"{len(letters)} left: {about}")
     for entry in done.left:
         if entry.loops:
-            about = _phrase(entry.reason.name.lower())
-            say(f"left {entry.message_id}, which came back {entry.redrives} times: {about}")
+            say(f"left {entry.message_id}, which came back {entry.redrives} times: {_subject(entry)}")
+    if any(entry.reason is DeadLetterReason.VERDICT for entry in done.left):
+        say("a verdict is final: run such work as a new one with 'airunner outbox rerun ID'")
 
 
 @dlq.command
@@ -123,6 +130,7 @@ def purge(
     /,
     *,
     max_messages: MaxMessages = _DEFAULT_MESSAGES,
+    code: Code = "",
     dry_run: DryRun = False,
     yes: Annotated[bool, Parameter(help="Do not ask.")] = False,
     connection: ConnectionOptions = ANY_SERVER,
@@ -136,7 +144,9 @@ def purge(
     ):
         say("nothing was deleted")
         return ExitCode.FAILED
-    gone = with_client(connection, lambda client: _purge(client, queue, max_messages, dry_run=dry_run))
+    gone = with_client(
+        connection, lambda client: _purge(client, queue, max_messages, dry_run=dry_run, code=code)
+    )
     if as_json:
         _print_letters(queue, "purged", gone)
     else:
@@ -168,13 +178,16 @@ async def _redrive(client: AsyncClient, wish: Redrive, rate: float | None) -> Re
     return Redriven(redriven=sent, left=list(left.values()))
 
 
-async def _purge(client: AsyncClient, queue: str, max_messages: int, *, dry_run: bool) -> list[DeadLetter]:
+async def _purge(
+    client: AsyncClient, queue: str, max_messages: int, *, dry_run: bool, code: str
+) -> list[DeadLetter]:
     if dry_run:
-        return list(await client.purge_dead_letters(queue, max_messages=max_messages, dry_run=True))
+        found = await client.purge_dead_letters(queue, max_messages=max_messages, dry_run=True, code=code)
+        return list(found)
     gone: list[DeadLetter] = []
     while len(gone) < max_messages:
         count = min(_AT_ONCE, max_messages - len(gone))
-        purged = await client.purge_dead_letters(queue, max_messages=count)
+        purged = await client.purge_dead_letters(queue, max_messages=count, code=code)
         gone += purged
         if not purged:
             break
@@ -199,25 +212,36 @@ def _confirmed(question: str) -> bool:
 
 
 def _report(queue: str, done: str, letters: Sequence[DeadLetter]) -> None:
-    count = Counter(_phrase(entry.reason.name.lower()) for entry in letters)
+    count = Counter(map(_subject, letters))
     parts = ", ".join(f"{number} {phrase}" for phrase, number in sorted(count.items()))
     say(f"{len(letters)} dead letters of queue {queue} {done}{f': {parts}' if parts else ''}")
 
 
-def _by_reason(letters: Iterable[DeadLetter]) -> dict[str, list[DeadLetter]]:
+def _look(connection: ConnectionOptions, queue: str, max_messages: int, code: str) -> DeadLetterPage:
+    return with_client(
+        connection, lambda client: client.list_dead_letters(queue, max_messages=max_messages, code=code)
+    )
+
+
+def _by_subject(letters: Iterable[DeadLetter]) -> dict[str, list[DeadLetter]]:
     groups: dict[str, list[DeadLetter]] = {}
-    for letter in sorted(letters, key=lambda entry: (entry.reason, entry.sent_at)):
-        groups.setdefault(letter.reason.name.lower(), []).append(letter)
+    for letter in sorted(letters, key=lambda entry: (entry.reason, entry.code, entry.sent_at)):
+        groups.setdefault(_subject(letter), []).append(letter)
     return groups
 
 
-def _phrase(reason: str) -> str:
-    return {
+def _subject(letter: DeadLetter) -> str:
+    """Return what a letter is about, with its code if it has one."""
+    phrase = {
+        "unspecified": "something that a newer airunner knows",
         "unreadable": "unreadable body",
         "job_not_found": "job not found",
         "job_ended": "job already ended",
         "job_open": "job still open",
-    }[reason]
+        "verdict": "work with a verdict",
+        "no_verdict": "work without a verdict",
+    }[letter.reason.name.lower()]
+    return f"{phrase}: {letter.code}" if letter.code else phrase
 
 
 def _group_to_json(letters: Sequence[DeadLetter]) -> dict[str, object]:
@@ -225,7 +249,8 @@ def _group_to_json(letters: Sequence[DeadLetter]) -> dict[str, object]:
 
     sent = [entry.sent_at for entry in letters]
     oldest, newest = to_iso(min(sent)), to_iso(max(sent))
-    return {"messages": len(letters), "oldest_sent_at": oldest, "newest_sent_at": newest}
+    about = {"reason": letters[0].reason.name.lower(), "code": letters[0].code}
+    return {**about, "messages": len(letters), "oldest_sent_at": oldest, "newest_sent_at": newest}
 
 
 def _print_letters(queue: str, outcome: str, letters: Iterable[DeadLetter]) -> None:

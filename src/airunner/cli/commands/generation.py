@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from airunner.cli.metrics import collected_metrics
+from airunner.cli.metrics import collected_metrics, served_probes
 from airunner.cli.options import DEFAULT_DATABASE, DatabaseOptions
 from airunner.cli.printing import announce
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from airunner.config import Settings
-    from airunner.generation.start import GenerationWorker
 
 generation = App(name="generation", help="Do the work of the generation queue.")
 
@@ -70,21 +67,7 @@ async def _work(settings: Settings) -> None:
     worker = build_generation_worker(settings)
     running = asyncio.create_task(worker.run())
     on_shutdown_signals(worker.stop, worker.kill)
-    async with _probes(settings, worker):
+    async with served_probes("generation", settings.generation.metrics_listen, lambda: worker.state):
         announce("airunner generation worker serves the queue of generation")
         with suppress(asyncio.CancelledError):
             await running
-
-
-@asynccontextmanager
-async def _probes(settings: Settings, worker: GenerationWorker) -> AsyncIterator[None]:
-    """Serve the worker's pages, if they are wanted."""
-    listen = settings.generation.metrics_listen
-    if listen is None:
-        yield
-        return
-    from airunner.server.probes import serve_probes
-
-    async with serve_probes(listen.host, listen.port, lambda: worker.state) as url:
-        announce(f"airunner generation metrics on {url}/metrics")
-        yield

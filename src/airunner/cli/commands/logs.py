@@ -88,7 +88,7 @@ async def _chosen_lines(
     from airunner.cli.screen.event_view import say_gap
     from airunner.reading.log_tail import read_last_lines, read_lines
 
-    job = await quick_client.get_job(job_id)
+    job = await quick_client.get_job(job_id, abridge=True)
     if tail:
         last = await read_last_lines(client, job, tail, attempt=attempt, wants=chosen.wants, on_gap=say_gap)
         for line in last:

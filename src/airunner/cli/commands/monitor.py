@@ -121,7 +121,7 @@ class _Watch:
 async def _monitor(quick_client: AsyncClient, client: AsyncClient, watch: _Watch) -> int:
     from airunner.cli.screen.event_view import open_view
 
-    job = await quick_client.get_job(watch.request.job_id)
+    job = await quick_client.get_job(watch.request.job_id, abridge=True)
     view = open_view(job.job_id, watch.options, job.result.final_sequence if job.result else 0)
     return await _show(client, job, view, watch, hint)
 
@@ -134,7 +134,7 @@ async def _monitor_many(
 
     from airunner.cli.screen.prefixed_view import short_labels
 
-    found = [await quick_client.get_job(job_id) for job_id in job_ids]
+    found = [await quick_client.get_job(job_id, abridge=True) for job_id in job_ids]
     jobs = {job.job_id: job for job in found}
     labels = short_labels(list(jobs))
     shown = (
@@ -184,7 +184,7 @@ async def _show(
         # Whoever quits does not ask what the rest would have proven.
         return ExitCode.OK
     if job.result is None and request.follow:
-        job = await client.get_job(request.job_id)
+        job = await client.get_job(request.job_id, abridge=True)
     tell(f"job {job.job_id} is {job.state.name}")
     verdict = proof.verdict(final_position(job, request))
     watch.report.show(job.job_id, verdict)

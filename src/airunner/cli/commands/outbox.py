@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 from cyclopts import App, Parameter
 
 from airunner.cli.exit_codes import ExitCode
-from airunner.cli.metrics import collected_metrics
+from airunner.cli.metrics import collected_metrics, served_probes
 from airunner.cli.options import DEFAULT_DATABASE, AsJson, DatabaseOptions
 from airunner.cli.printing import announce, moment, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
     from airunner.config import Settings
-    from airunner.outbox.start import OutboxRelay
     from airunner.outbox.table import OutboxTable
 
 T = TypeVar("T")
@@ -202,24 +201,10 @@ async def _relay(settings: Settings) -> None:
     running = asyncio.create_task(relay.run())
     draining: list[asyncio.Task[None]] = []
     on_shutdown_signals(lambda: draining.append(asyncio.create_task(relay.stop())), running.cancel)
-    async with _probes(settings, relay):
+    async with served_probes("outbox", settings.outbox.metrics_listen, lambda: relay.state):
         announce(f"airunner outbox relay sends to {settings.outbox.sink}")
         try:
             await running
         except asyncio.CancelledError:
             say("the relay was ended at once")
     await asyncio.gather(*draining)
-
-
-@asynccontextmanager
-async def _probes(settings: Settings, relay: OutboxRelay) -> AsyncIterator[None]:
-    """Serve the relay's pages, if they are wanted."""
-    listen = settings.outbox.metrics_listen
-    if listen is None:
-        yield
-        return
-    from airunner.server.probes import serve_probes
-
-    async with serve_probes(listen.host, listen.port, lambda: relay.state) as url:
-        announce(f"airunner outbox metrics on {url}/metrics")
-        yield

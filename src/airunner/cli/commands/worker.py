@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from airunner.cli.event_loop import run_on_uvloop
-from airunner.cli.metrics import collected_metrics
+from airunner.cli.metrics import collected_metrics, served_probes
 from airunner.cli.options import ANY_SERVER, ConnectionOptions
 from airunner.cli.printing import announce, say
 from airunner.cli.signals import on_shutdown_signals
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable, Coroutine
     from contextlib import AbstractContextManager
 
     from airunner.client import AsyncClient
     from airunner.config import Loaded, Settings
+    from airunner.fleet.runner.runner import FleetRunner
     from airunner.worker.worker import Worker
 
 
@@ -74,7 +75,7 @@ def worker(
 
     loaded = connection.load_with_origins(flags)
     check_handler_origins(loaded)
-    _work(loaded, once=once)
+    run_worker(loaded, lambda settings: serve_jobs(settings, once=once))
 
 
 async def wait_for_server(client: AsyncClient, queue: str) -> None:
@@ -104,8 +105,8 @@ async def wait_for_server(client: AsyncClient, queue: str) -> None:
     )
 
 
-def _work(loaded: Loaded, *, once: bool) -> None:
-    """Run the worker that the settings describe."""
+def run_worker(loaded: Loaded, serve: Callable[[Settings], Coroutine[object, object, None]]) -> None:
+    """Run, with logs and metrics, what serves jobs as the settings describe."""
     from airunner import telemetry
     from airunner.config import raise_descriptor_limit
     from airunner.worker.secrets.concealment import warn_of_exposure
@@ -115,7 +116,38 @@ def _work(loaded: Loaded, *, once: bool) -> None:
     raise_descriptor_limit()
     warn_of_exposure(settings.client.api_key_text, loaded.file_of("client.api_key"))
     with _metrics(settings):
-        run_on_uvloop(_run(settings, once=once))
+        run_on_uvloop(serve(settings))
+
+
+async def serve_jobs(settings: Settings, *, once: bool = False, runner: FleetRunner | None = None) -> None:
+    """Do jobs until a signal, or one; that of a runner until EC2 takes its machine away, too."""
+    from airunner.app import build_client, build_worker
+    from airunner.config import AWS_CREDENTIALS
+    from airunner.domain.retry import RetryPolicy
+    from airunner.generation.job_verdicts import open_job_verdicts
+
+    async with (
+        open_job_verdicts(settings) as verdicts,
+        build_client(settings, retry=RetryPolicy(attempts=1)) as quick_client,
+        build_client(settings) as client,
+        AsyncExitStack() as beside,
+    ):
+        jobs = runner.observe(client) if runner else None
+        withheld = AWS_CREDENTIALS if runner else ()
+        worker = build_worker(
+            settings, client, once=once, job_verdicts=verdicts, jobs=jobs, withheld=withheld
+        )
+        waiting = asyncio.create_task(wait_for_server(quick_client, settings.worker.queues[0]))
+        stop = _stop_of(worker, waiting)
+        on_shutdown_signals(stop, worker.kill)
+        listen, state = settings.worker.metrics_listen, lambda: "ok" if waiting.done() else "waiting"
+        await beside.enter_async_context(served_probes("worker", listen, state))
+        if runner:
+            await beside.enter_async_context(runner.watching(stop))
+        with suppress(asyncio.CancelledError):
+            await waiting
+            announce(f"airunner worker serves {', '.join(settings.worker.queues)}")
+            await worker.run()
 
 
 def _metrics(settings: Settings) -> AbstractContextManager[None]:
@@ -129,27 +161,6 @@ def _metrics(settings: Settings) -> AbstractContextManager[None]:
     return collected_metrics("airunner-worker", telemetry.WORKER_METRICS, worker.worker_id)
 
 
-async def _run(settings: Settings, *, once: bool) -> None:
-    from airunner.app import build_client, build_worker
-    from airunner.domain.retry import RetryPolicy
-    from airunner.generation.job_verdicts import open_job_verdicts
-
-    async with (
-        open_job_verdicts(settings) as wrap,
-        build_client(settings, retry=RetryPolicy(attempts=1)) as quick_client,
-        build_client(settings) as client,
-        AsyncExitStack() as probes,
-    ):
-        worker = build_worker(settings, client, once=once, wrap=wrap)
-        waiting = asyncio.create_task(wait_for_server(quick_client, settings.worker.queues[0]))
-        on_shutdown_signals(_stop_of(worker, waiting), worker.kill)
-        await probes.enter_async_context(_probes(settings, lambda: "ok" if waiting.done() else "waiting"))
-        with suppress(asyncio.CancelledError):
-            await waiting
-            announce(f"airunner worker serves {', '.join(settings.worker.queues)}")
-            await worker.run()
-
-
 def _stop_of(worker: Worker, waiting: asyncio.Task[None]) -> Callable[[], None]:
     """Return what ends the worker in good order, or the wait for a server if that is all it does yet."""
 
@@ -160,17 +171,3 @@ def _stop_of(worker: Worker, waiting: asyncio.Task[None]) -> Callable[[], None]:
             worker.stop()
 
     return stop
-
-
-@asynccontextmanager
-async def _probes(settings: Settings, status: Callable[[], str]) -> AsyncIterator[None]:
-    """Serve the worker's pages, if they are wanted."""
-    listen = settings.worker.metrics_listen
-    if listen is None:
-        yield
-        return
-    from airunner.server.probes import serve_probes
-
-    async with serve_probes(listen.host, listen.port, status) as url:
-        announce(f"airunner worker metrics on {url}/metrics")
-        yield

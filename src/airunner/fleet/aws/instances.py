@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from airunner.aws.calls import Refused
+from airunner.aws.clients import partition_of
 from airunner.aws.paging import Pages
 from airunner.domain.splitting import split_by_count
 from airunner.fleet.records import Instance, InstanceState
@@ -66,10 +67,18 @@ class Ec2Instances:
         named = [{"Name": name, "Values": values} for name, values in filters.items()]
         async for page in Pages(self._aws.ec2, "DescribeInstances", Filters=named, **options):
             reservations = page.get("Reservations", [])
-            yield [_instance(entry) for each in reservations for entry in each["Instances"]]
+            yield [
+                _instance(entry, self._arn_prefix(each.get("OwnerId", "")))
+                for each in reservations
+                for entry in each["Instances"]
+            ]
+
+    def _arn_prefix(self, owner_id: str) -> str:
+        region = self._aws.region
+        return f"arn:{partition_of(region)}:ec2:{region}:{owner_id}:instance/"
 
 
-def _instance(entry: Mapping[str, Any]) -> Instance:
+def _instance(entry: Mapping[str, Any], arn_prefix: str) -> Instance:
     tags = {tag["Key"]: tag["Value"] for tag in entry.get("Tags", [])}
     return Instance(
         instance_id=entry["InstanceId"],
@@ -77,4 +86,6 @@ def _instance(entry: Mapping[str, Any]) -> Instance:
         launched_at=round(entry["LaunchTime"].timestamp() * 1000),
         instance_type=entry.get("InstanceType", ""),
         pool=tags.get(POOL_TAG, ""),
+        is_managed=tags.get(MANAGED_TAG) == "true",
+        arn=f"{arn_prefix}{entry['InstanceId']}",
     )

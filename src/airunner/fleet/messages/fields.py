@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from airunner.domain.errors import PermanentFailure
 from airunner.domain.limits import MAX_INSTANT
+from airunner.fleet.records import INSTANCE_ID
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 MAX_SECONDS: Final = MAX_INSTANT / 1000
-_INSTANCE_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _SHOWN: Final = 80
 
 
@@ -57,7 +56,7 @@ class MessageFields:
     def instance_id(self, name: str) -> str:
         """Return the id of an instance. It becomes part of names, so it has letters, digits and '-' alone."""
         value = self.text(name)
-        if not _INSTANCE_ID.fullmatch(value):
+        if not INSTANCE_ID.fullmatch(value):
             refuse("bad_field", f"{name} must be 1 to 64 of letters, digits and '-'")
         return value
 

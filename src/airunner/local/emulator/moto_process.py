@@ -6,9 +6,12 @@ import json
 import sys
 from http.client import HTTPConnection
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from airunner.local.emulator.loopback import EmulatorFailed, LoopbackProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["ACCESS_KEY", "REGION", "SECRET_KEY", "EmulatorFailed", "EmulatorProcess"]
 
@@ -19,6 +22,7 @@ SECRET_KEY: Final = "emulated-secret"  # noqa: S105  nothing checks it
 _PROGRAM: Final = "airunner.local.emulator.program"
 _CLOCK_PATH: Final = "/airunner/clock"
 _OUTAGE_PATH: Final = "/airunner/outage"
+_AGE_PATH: Final = "/airunner/age"
 
 
 class EmulatorProcess(LoopbackProcess):
@@ -59,6 +63,14 @@ class EmulatorProcess(LoopbackProcess):
         They answer 503, or break connections, and perform nothing. Parked long polls end at once.
         """
         self._post(_OUTAGE_PATH, {"services": services, "breaks_connections": breaks_connections})
+
+    def backdate(
+        self, seconds: float, *, instances: Sequence[str] = (), parameters: Sequence[str] = ()
+    ) -> None:
+        """Let instances be launched, and parameters be written, so long ago; raises for one unknown."""
+        self._post(
+            _AGE_PATH, {"seconds": seconds, "instances": list(instances), "parameters": list(parameters)}
+        )
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         connection = HTTPConnection(self.url.removeprefix("http://"), timeout=30)

@@ -26,6 +26,7 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.serving import make_server
 
+from airunner.local.emulator.ages import backdate
 from airunner.local.emulator.outages import Outages
 from airunner.local.emulator.repairs import MessageRetention, MessageVisibility, QueueClock, QuickTransactions
 
@@ -34,12 +35,13 @@ if TYPE_CHECKING:
 
 CLOCK_PATH: Final = "/airunner/clock"
 OUTAGE_PATH: Final = "/airunner/outage"
+AGE_PATH: Final = "/airunner/age"
 
 _BODILESS: Final = frozenset({204, 304})
 
 
 class Application:
-    """moto, and two addresses of ours: one sets its queue clock, the other says which services are away."""
+    """moto, and addresses of ours: for its queue clock, for services that are away, for what is to be old."""
 
     def __init__(self, clock: QueueClock) -> None:
         self._clock = clock
@@ -52,16 +54,20 @@ class Application:
         self._one_at_a_time = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        path = environ.get("PATH_INFO")
-        if path not in (CLOCK_PATH, OUTAGE_PATH):
+        own: dict[str, Callable[..., None]] = {
+            CLOCK_PATH: self._clock.set_ahead,
+            OUTAGE_PATH: self._outages.set,
+            AGE_PATH: backdate,
+        }
+        change = own.get(environ.get("PATH_INFO", ""))
+        if change is None:
             return self._perform(environ, start_response)
-        request = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
-        if path == CLOCK_PATH:
-            self._clock.set_ahead(float(request["ahead_seconds"]))
-        else:
-            breaks_connections = bool(request.get("breaks_connections"))
-            self._outages.set(request["services"], breaks_connections=breaks_connections)
-        start_response("200 OK", [("Content-Length", "2")])
+        status = "200 OK"
+        try:
+            change(**json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))))
+        except LookupError:
+            status = "404 Not Found"
+        start_response(status, [("Content-Length", "2")])
         return [b"{}"]
 
     def _perform(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:

@@ -29,8 +29,8 @@ class QueueClock:
     def install(self) -> None:
         vars(moto.sqs.models).update(unix_time=self._seconds, unix_time_millis=self._millis)
 
-    def set_ahead(self, seconds: float) -> None:
-        self._ahead_seconds = seconds
+    def set_ahead(self, ahead_seconds: float) -> None:
+        self._ahead_seconds = ahead_seconds
 
     def _seconds(self) -> float:
         return self._started_seconds + time.monotonic() + self._ahead_seconds

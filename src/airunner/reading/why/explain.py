@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airunner.domain.job import JobState, Outcome
 from airunner.reading.instants import format_duration, to_iso
@@ -25,6 +25,7 @@ class JobReason(StrEnum):
     NO_WORKER = "no_worker"
     NO_HANDLER = "no_handler"
     NO_COMMANDS = "no_commands"
+    UNREADABLE = "unreadable"
     BEHIND = "behind"
     NEXT = "next"
     RUNNING = "running"
@@ -36,6 +37,13 @@ class JobReason(StrEnum):
     INTERRUPTED = "interrupted"
     CANCELLED = "cancelled"
     LOST = "lost"
+
+
+_ENDS: Final = {
+    JobState.COMPLETED: JobReason.COMPLETED,
+    JobState.FAILED: JobReason.FAILED,
+    JobState.CANCELLED: JobReason.CANCELLED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,9 @@ def explain(facts: JobFacts) -> Explanation:
 def _waits(facts: JobFacts) -> Explanation:
     job, due_at = facts.job, facts.job.life.due_at
     queue = f"queue {job.queue}"
+    if not job.has_params:
+        text = "It waits because its parameters cannot be read, so that no worker gets it."
+        return Explanation(JobReason.UNREADABLE, text)
     if facts.paused:
         return Explanation(JobReason.PAUSED, f"It waits because {facts.pause_text}.")
     if due_at > facts.now:
@@ -133,7 +144,8 @@ def _silent(facts: JobFacts, worker: str, silent: int) -> Explanation:
 def _ended(facts: JobFacts) -> Explanation:
     job, result = facts.job, facts.job.result
     if result is None:
-        return Explanation(JobReason.FAILED, f"It is {job.state.name}, and nobody said why.")
+        told = "; its result cannot be read" if job.abridged else ", and nobody said why"
+        return Explanation(_ENDS[job.state], f"It is {job.state.name}{told}.")
     match result.outcome:
         case Outcome.SUCCESS:
             took = result.completed_at - result.started_at if result.started_at else 0

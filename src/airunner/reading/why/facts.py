@@ -63,7 +63,7 @@ class JobFacts:
 
 async def gather_facts(jobs: JobsApi, events: EventsApi, job_id: str, clock: Clock) -> JobFacts:
     """Return what is known of a job now. The job is read first, so that no event it tells of is missing."""
-    job = await jobs.get_job(job_id)
+    job = await jobs.get_job(job_id, abridge=True)
     seen = await _events_but_output(events, job.job_id)
     queue = next((queue for queue in await jobs.list_queues() if queue.name == job.queue), None)
     waits = job.state is JobState.SCHEDULED

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airunner.aws.calls import ConditionFailed
-from airunner.aws.paging import Pages
 from airunner.stores.aws.items import blob, blob_at, number, number_at, text, text_at, update_expression
-from airunner.stores.aws.layout import LISTING_INDEX
 from airunner.stores.records import ApiKey
 
 if TYPE_CHECKING:
@@ -65,15 +63,7 @@ class Keys:
 
     async def _names(self, list_key: str) -> Sequence[str]:
         """Return the keys of what is listed, but for jobs of a queue that is called `keys`."""
-        pages = Pages(
-            self._aws.dynamodb,
-            "Query",
-            TableName=self._layout.jobs_table,
-            IndexName=LISTING_INDEX,
-            KeyConditionExpression="list_key = :key",
-            ExpressionAttributeValues={":key": text(list_key)},
-        )
-        names = [item["job_id"]["S"] async for page in pages for item in page["Items"]]
+        names = [text_at(entry, "job_id") for entry in await self._rows.read_listed(list_key)]
         return [name for name in names if name.startswith(_PREFIX)]
 
     async def revoke(self, key_id: str, now: int) -> bool:

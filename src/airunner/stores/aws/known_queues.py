@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from airunner import telemetry
 from airunner.aws.calls import ConditionFailed
-from airunner.aws.paging import Pages
 from airunner.domain.errors import AirunnerError, InvalidArgument, Unavailable
-from airunner.stores.aws.items import text, update_expression
-from airunner.stores.aws.layout import CHECKS_INDEX, LISTING_INDEX, queue_key
+from airunner.stores.aws.items import text, text_at, update_expression
+from airunner.stores.aws.layout import CHECKS_INDEX, queue_key
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -87,15 +86,7 @@ class KnownQueues:
         # Servers of older versions made queues known without noting them in the index.
         await self._note(sorted(self._unnoted))
         self._unnoted.clear()
-        pages = Pages(
-            self._aws.dynamodb,
-            "Query",
-            TableName=self._layout.jobs_table,
-            IndexName=LISTING_INDEX,
-            KeyConditionExpression="list_key = :key",
-            ExpressionAttributeValues={":key": text(_LIST_KEY)},
-        )
-        names = [item["order_key"]["S"] async for page in pages for item in page["Items"]]
+        names = [text_at(entry, "order_key") for entry in await self._rows.read_listed(_LIST_KEY)]
         self._removed.update(name for name in names if not self.is_configured(name))
         await self._tell()
 

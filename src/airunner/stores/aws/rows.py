@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from airunner.aws.calls import ConditionFailed
-from airunner.aws.paging import read_items
+from airunner.aws.paging import Pages, read_items
 from airunner.aws.sqs import MAX_SEND_DELAY_SECONDS
 from airunner.domain.errors import AirunnerError, JobNotFound, Unavailable
 from airunner.domain.job import JobState
@@ -25,7 +25,7 @@ from airunner.stores.aws.items import (
     text,
     update_expression,
 )
-from airunner.stores.aws.layout import queue_key
+from airunner.stores.aws.layout import LISTING_INDEX, queue_key
 from airunner.stores.aws.unreadable import key_of
 from airunner.stores.aws.upkeep.expiry import is_gone
 
@@ -123,6 +123,18 @@ class Rows:
             "GetItem", TableName=self._layout.jobs_table, Key=key, ConsistentRead=True
         )
         return self.is_paused(answer.get("Item"))
+
+    async def read_listed(self, list_key: str) -> list[Item]:
+        """Return all entries of the listing index under a key that has few, in their order."""
+        pages = Pages(
+            self._aws.dynamodb,
+            "Query",
+            TableName=self._layout.jobs_table,
+            IndexName=LISTING_INDEX,
+            KeyConditionExpression="list_key = :key",
+            ExpressionAttributeValues={":key": text(list_key)},
+        )
+        return [entry async for page in pages for entry in page["Items"]]
 
     async def read_many(self, keys: Sequence[str], **options: Any) -> dict[str, Item]:
         """Return the items that exist of these keys, consistently unless told otherwise."""

@@ -4,50 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
-from functools import partial
-from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from airunner import telemetry
 from airunner.aws.calls import ConditionFailed
-from airunner.aws.parts import AwsParts
-from airunner.aws.table_meta import TableOwnership
-from airunner.aws.wellness import Wellness
 from airunner.domain import lifecycle
+from airunner.domain.abridging import abridged
 from airunner.domain.answers import PayloadLinks
-from airunner.domain.background import BackgroundTasks
-from airunner.domain.clock import StepWatch, SystemClock
-from airunner.domain.errors import AirunnerError, DeadlineExceeded, JobNotFound, error_text
-from airunner.stores.aws.claim import SKEW_MS, Claimer
-from airunner.stores.aws.dead_letters.queues import DeadLetterQueues
-from airunner.stores.aws.dead_letters.upkeep import DeadLetterUpkeep
-from airunner.stores.aws.enqueue import Enqueuer
-from airunner.stores.aws.event_log import EventLog
-from airunner.stores.aws.hold import Holding
+from airunner.domain.clock import StepWatch
+from airunner.domain.errors import AirunnerError, DeadlineExceeded, JobNotFound
+from airunner.stores.aws.assembly import Assembly
+from airunner.stores.aws.claim import SKEW_MS
 from airunner.stores.aws.items import number, text, text_at, update_expression
-from airunner.stores.aws.keys import Keys
-from airunner.stores.aws.known_queues import KnownQueues, index_entry
-from airunner.stores.aws.layout import owned_table, queue_key
-from airunner.stores.aws.listing import Listing
-from airunner.stores.aws.payloads import PayloadGone, Payloads
-from airunner.stores.aws.polling.gate import QueueGate
-from airunner.stores.aws.polling.receive import Receiver
-from airunner.stores.aws.replicas.change_stream import EventStream
-from airunner.stores.aws.replicas.shared_marks import SharedMarks
-from airunner.stores.aws.rows import CHECK_AFTER_MS, Rows
-from airunner.stores.aws.running import RunningWalk
-from airunner.stores.aws.settings import SettingItems
-from airunner.stores.aws.unreadable import NamesInLog, UnreadableRows
-from airunner.stores.aws.upkeep.expiry import Expiry
-from airunner.stores.aws.upkeep.open_jobs import OpenJobs
-from airunner.stores.aws.upkeep.purge import Purge
-from airunner.stores.aws.upkeep.recall import Recall
-from airunner.stores.aws.upkeep.reconcile import Reconciler
-from airunner.stores.aws.upkeep.resend import Resender
-from airunner.stores.aws.wakeups import Messages
+from airunner.stores.aws.known_queues import index_entry
+from airunner.stores.aws.layout import queue_key
+from airunner.stores.aws.payloads import PayloadGone
+from airunner.stores.aws.rows import CHECK_AFTER_MS
 from airunner.stores.base import Capabilities
 from airunner.stores.pages import READ_SECONDS
-from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -60,9 +33,9 @@ if TYPE_CHECKING:
     from airunner.domain.lifecycle import Lifecycle
     from airunner.domain.requests import JobQuery
     from airunner.stores.abilities import PayloadLinking, SharedState
-    from airunner.stores.aws.items import Item
+    from airunner.stores.aws.assembly import AwsStoreOptions
+    from airunner.stores.aws.items import Item, Row
     from airunner.stores.aws.layout import Layout
-    from airunner.stores.aws.listing import ListingBounds
     from airunner.stores.records import (
         ApiKey,
         AttemptKey,
@@ -80,18 +53,11 @@ if TYPE_CHECKING:
     )
     from airunner.stores.settings import StoredSetting
 
-_log = get_logger("airunner.aws")
-
-_JOBS_KEPT_MS = 7 * 24 * 3600 * 1000
-_EVENTS_KEPT_MS = 30 * 24 * 3600 * 1000
-_LONG_MS = 24 * 3600 * 1000
-
 
 class AwsStore:
     """Implements JobStore on one set of queues and tables, beside any number of others that do the same.
 
-    Opens the connection that it is given, and closes it. `address` is where others may ring for us; see
-    `services.replicas.ringer`.
+    Opens the connection that it is given, and closes it.
     """
 
     capabilities = Capabilities(
@@ -101,118 +67,38 @@ class AwsStore:
         configured_queues=True,
     )
 
-    def __init__(
-        self,
-        aws: Aws,
-        layout: Layout,
-        clock: Clock,
-        *,
-        jobs_kept_ms: int = _JOBS_KEPT_MS,
-        events_kept_ms: int = _EVENTS_KEPT_MS,
-        short_poll_seconds: int = 1,
-        list_bounds: ListingBounds | None = None,
-        drop_secrets: bool = False,
-        watches_parts: bool = True,
-        row_format: int = 1,
-        real_clock: Clock | None = None,
-        address: str = "",
-    ) -> None:
-        """Stand on tables and queues.
-
-        `watches_parts` is false where a clock jumps, as in tests: then the table of the jobs is taken to
-        answer all the time, and nobody is asked.
-        """
-        # Polls go by the real clock, whatever jobs go by.
-        real_clock = real_clock or SystemClock()
+    def __init__(self, aws: Aws, layout: Layout, clock: Clock, **options: Unpack[AwsStoreOptions]) -> None:
+        """Stand on tables and queues."""
+        self._aws = aws
+        self._layout = layout
         self._clock = clock
         self._steps = StepWatch(clock)
-        self._layout = layout
-        self._aws = aws
-        self._ownership = TableOwnership(aws, owned_table(layout), layout.env)
-        self._background_tasks = BackgroundTasks(_follow_up_failed)
-        unreadable = UnreadableRows(clock)
-        self._payloads = Payloads(aws, layout, unreadable, drop_secrets=drop_secrets, row_format=row_format)
-        open_jobs = OpenJobs(aws, layout, clock, unreadable)
-        expiry = Expiry(aws, layout, jobs_kept_ms=jobs_kept_ms, background_tasks=self._background_tasks)
-        self._rows = rows = Rows(
-            aws,
-            layout,
-            payloads=self._payloads,
-            unreadable=unreadable,
-            open_jobs=open_jobs,
-            expiry=expiry,
-            clock=clock,
-        )
-        self._log = EventLog(aws, layout, ttl_ms=events_kept_ms, unreadable=unreadable)
-        self._messages = Messages(aws, layout, self._background_tasks, real_clock=real_clock)
-        self._known_queues = KnownQueues(aws, layout, rows, clock)
-        self._running = RunningWalk(
-            aws, layout, rows=rows, known_queues=self._known_queues, unreadable=unreadable
-        )
-        self._listing = Listing(
-            aws,
-            layout,
-            clock,
-            rows=rows,
-            payloads=self._payloads,
-            known_queues=self._known_queues,
-            open_jobs=open_jobs,
-            bounds=list_bounds,
-        )
-        self.changes = EventStream(aws, layout, real_clock) if layout.streams else None
-        self._keys = Keys(aws, layout, rows, unreadable)
-        self._settings = SettingItems(aws, layout, rows)
-        self._holding = Holding(rows=rows, log=self._log, messages=self._messages, address=address)
-        self._marks = SharedMarks(aws, layout, rows=rows, unreadable=unreadable, address=address)
-        self._enqueuer = Enqueuer(
-            aws,
-            layout,
-            rows=rows,
-            payloads=self._payloads,
-            messages=self._messages,
-            background_tasks=self._background_tasks,
-            open_jobs=open_jobs,
-        )
-        wellness = Wellness(clock) if watches_parts else Wellness(clock, silence_ms=inf, well_ms=_LONG_MS)
-        aws.listen(layout.jobs_table, wellness.answered)
-        self._parts = self._find_parts(wellness)
-        self.parts = self._parts if watches_parts else None
-        claimer = Claimer(
-            rows=rows, payloads=self._payloads, messages=self._messages, clock=clock, wellness=wellness
-        )
-        self._gate = QueueGate(rows, real_clock)
-        self._receiver = Receiver(
-            messages=self._messages,
-            claimer=claimer,
-            gate=self._gate,
-            real_clock=real_clock,
-            short_poll_seconds=short_poll_seconds,
-        )
-        self.dead_letters = DeadLetterQueues(
-            aws,
-            layout,
-            rows=rows,
-            messages=self._messages,
-            real_clock=real_clock,
-            short_poll_seconds=short_poll_seconds,
-        )
-        self._dead_letter_upkeep = DeadLetterUpkeep(self.dead_letters, layout.queues.keys(), real_clock)
-        self._recall = Recall(aws, layout, rows=rows, known_queues=self._known_queues)
-        reconciler = partial(
-            Reconciler,
-            aws,
-            layout,
-            rows=rows,
-            resender=Resender(aws, rows=rows, messages=self._messages, open_jobs=open_jobs, clock=clock),
-            purge=Purge(aws, layout, rows=rows, payloads=self._payloads, expiry=expiry),
-            names=NamesInLog(clock),
-            wellness=wellness,
-            known_queues=self._known_queues,
-            real_clock=real_clock,
-        )
-        self._reconciler = reconciler()
+        made = Assembly(aws, layout, clock, options)
+        self._background_tasks = made.background_tasks
+        self._ownership = made.ownership
+        self._payloads = made.payloads
+        self._rows = made.rows
+        self._log = made.log
+        self._messages = made.messages
+        self._known_queues = made.known_queues
+        self._running = made.running
+        self._listing = made.listing
+        self._keys = made.keys
+        self._settings = made.settings
+        self._holding = made.holding
+        self._marks = made.marks
+        self._enqueuer = made.enqueuer
+        self._gate = made.gate
+        self._receiver = made.receiver
+        self._recall = made.recall
+        self._reconciler = made.make_reconciler()
         # Its passes may run beside those of the other.
-        self._purger = reconciler()
+        self._purger = made.make_reconciler()
+        self._dead_letter_upkeep = made.dead_letter_upkeep
+        self._parts = made.parts
+        self.dead_letters = made.dead_letters
+        self.changes = made.changes
+        self.parts = made.parts if made.watches_parts else None
 
     @property
     def payload_links(self) -> PayloadLinking:
@@ -305,24 +191,27 @@ class AwsStore:
         def cancelled(life: Lifecycle) -> Lifecycle:
             return lifecycle.cancel(life, now=now, by=by)
 
-        if queues and (await self._rows.read_bare(job_id)).queue not in queues:
-            raise JobNotFound
+        if queues:
+            await self._find(job_id, queues)
         return await self._payloads.readable_job_of(await self._rows.revise(job_id, cancelled))
 
-    async def get_job(self, job_id: str) -> Job:
-        """Return a job, or raise JobNotFound, PayloadGone or PayloadRefused."""
+    async def get_job(self, job_id: str, *, queues: Collection[str] = (), abridge: bool = False) -> Job:
+        """Return a job, or raise JobNotFound; unless it is to be abridged, PayloadGone or PayloadRefused."""
         async with _in_time():
+            row = await self._find(job_id, queues)
+            if abridge:
+                return abridged(await self._payloads.readable_job_of(row))
             try:
-                return await self._payloads.job_of(await self._rows.read_bare(job_id))
+                return await self._payloads.job_of(row)
             except PayloadGone:
                 # A purge takes payloads first: then the row is gone as well by now.
                 await self._rows.read_bare(job_id)
                 raise
 
-    async def get_life(self, job_id: str) -> Lifecycle:
+    async def get_life(self, job_id: str, *, queues: Collection[str] = ()) -> Lifecycle:
         """Return the life of a job, without a result that is elsewhere."""
         async with _in_time():
-            return (await self._rows.read_bare(job_id)).life
+            return (await self._find(job_id, queues)).life
 
     async def link_payloads(self, job_id: str, seconds: int) -> PayloadLinks:
         """Return the addresses of what a job has in S3."""
@@ -431,19 +320,12 @@ class AwsStore:
         await self._ownership.ensure()
         return await self._settings.change(name, value, by=by, now=now)
 
-    def _find_parts(self, wellness: Wellness) -> AwsParts:
-        nobody = {"job_id": text("check#")}
-        tables = {
-            self._layout.jobs_table: nobody,
-            self._layout.events_table: {**nobody, "sequence": number(0)},
-        }
-        others = {f"queue {queue}": partial(self._ask_queue, queue) for queue in self._layout.queues}
-        if self._layout.bucket:
-            others["bucket"] = partial(self._aws.ask_bucket, "jobs/check")
-        return AwsParts(self._aws, self._clock, wellness, tables=tables, others=others)
-
-    async def _ask_queue(self, queue: str) -> str:
-        return await self._aws.ask_queue(self._messages.url(queue))
+    async def _find(self, job_id: str, queues: Collection[str]) -> Row:
+        """Return the row of a job, one of some queues where these are given, or raise JobNotFound."""
+        row = await self._rows.read_bare(job_id)
+        if queues and row.queue not in queues:
+            raise JobNotFound
+        return row
 
 
 @asynccontextmanager
@@ -454,9 +336,3 @@ async def _in_time() -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise DeadlineExceeded(f"the store did not find the answer within {READ_SECONDS} s") from None
-
-
-def _follow_up_failed(name: str, error: BaseException) -> None:
-    """Count and log what follows an answer and failed; the reconciler makes it good."""
-    telemetry.aws_follow_ups_failed.add(1)
-    _log.warning("aws.follow_up_failed", follow_up=name, error=error_text(error))

@@ -149,7 +149,8 @@ def maintain(tx: Transaction, retention: Retention, now: int) -> Upkeep:
     """
     ended = _end_expired(tx, now)
     purged_events = _purge_orphans(tx) or _purge_events(tx, now - retention.events_ms)
-    purged_jobs = 0 if purged_events else _purge_jobs(tx, now - retention.jobs_ms)
+    leaves_jobs = purged_events or retention.jobs_ms is None
+    purged_jobs = 0 if leaves_jobs else _purge_jobs(tx, now - (retention.jobs_ms or 0))
     return Upkeep(
         ended_jobs=ended,
         purged_jobs=purged_jobs,

@@ -65,26 +65,14 @@ _RUNNING = """
 """
 
 
-def get_job(connection: sqlite3.Connection, job_id: str) -> Job:
-    """Return a job, or raise JobNotFound."""
-    row = connection.execute(
-        f"SELECT {rows.JOB} FROM jobs WHERE job_id = ?",
-        (rows.uuid_bytes(job_id),),
-    ).fetchone()
-    if row is None:
-        raise JobNotFound
-    return rows.job_from_row(row)
+def get_job(connection: sqlite3.Connection, job_id: str, queues: Collection[str] = ()) -> Job:
+    """Return a job, one of `queues` if given, or raise JobNotFound."""
+    return rows.job_from_row(_find(connection, rows.JOB, job_id, queues))
 
 
-def get_life(connection: sqlite3.Connection, job_id: str) -> Lifecycle:
-    """Return the life of a job, or raise JobNotFound."""
-    row = connection.execute(
-        f"SELECT {rows.LIFE} FROM jobs WHERE job_id = ?",
-        (rows.uuid_bytes(job_id),),
-    ).fetchone()
-    if row is None:
-        raise JobNotFound
-    return rows.life_from_row(row)
+def get_life(connection: sqlite3.Connection, job_id: str, queues: Collection[str] = ()) -> Lifecycle:
+    """Return the life of a job, one of `queues` if given, or raise JobNotFound."""
+    return rows.life_from_row(_find(connection, rows.LIFE, job_id, queues))
 
 
 def list_jobs(
@@ -164,6 +152,16 @@ def list_keys(connection: sqlite3.Connection) -> list[ApiKey]:
     """Return all keys, oldest first."""
     found = connection.execute(f"SELECT {rows.KEY} FROM api_keys ORDER BY created_at, key_id").fetchall()
     return [rows.key_from_row(row) for row in found]
+
+
+def _find(connection: sqlite3.Connection, columns: str, job_id: str, queues: Collection[str]) -> rows.Row:
+    """Return the row of a job, one of `queues` if given: these columns, and its queue behind them."""
+    row: rows.Row | None = connection.execute(
+        f"SELECT {columns}, queue FROM jobs WHERE job_id = ?", (rows.uuid_bytes(job_id),)
+    ).fetchone()
+    if row is None or (queues and row[-1] not in queues):
+        raise JobNotFound
+    return row
 
 
 def _newest(

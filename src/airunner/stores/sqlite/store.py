@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
 from airunner import telemetry
+from airunner.domain.abridging import abridged
 from airunner.domain.clock import StepWatch
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, Overloaded, Unavailable
 from airunner.stores.base import Capabilities
@@ -209,13 +210,14 @@ class SqliteStore:
         self._refuse_when_full()
         return await self._end(lambda tx: operations.cancel(tx, job_id, now, by, queues))
 
-    async def get_job(self, job_id: str) -> Job:
+    async def get_job(self, job_id: str, *, queues: Collection[str] = (), abridge: bool = False) -> Job:
         """Return a job."""
-        return await self._read(lambda connection: queries.get_job(connection, job_id))
+        job = await self._read(lambda connection: queries.get_job(connection, job_id, queues))
+        return abridged(job) if abridge else job
 
-    async def get_life(self, job_id: str) -> Lifecycle:
+    async def get_life(self, job_id: str, *, queues: Collection[str] = ()) -> Lifecycle:
         """Return the life of a job."""
-        return await self._read(lambda connection: queries.get_life(connection, job_id))
+        return await self._read(lambda connection: queries.get_life(connection, job_id, queues))
 
     async def list_jobs(self, query: JobQuery, *, queues: Collection[str] = ()) -> JobPage:
         """Return jobs, newest first."""

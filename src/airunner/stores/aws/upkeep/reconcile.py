@@ -119,6 +119,8 @@ class Reconciler:
         try:
             for queue in rotated([*self._known_queues.names, _ENDED]):
                 if queue == _ENDED:
+                    if retention.jobs_ms is None:
+                        continue
                     async for rows in self._due("purge", now - retention.jobs_ms):
                         purged += await self._purge_all([row for row in rows if row.life.state.terminal], now)
                 else:

@@ -78,13 +78,16 @@ class ListingConformance:
         assert listed.abridged
         assert listed.params == JobParams(command="make")
         assert listed.result == replace(result, output_json="")
+        assert await api.jobs.get_job(held.job.job_id, abridge=True) == listed
         whole = await api.job(held)
         assert (whole.abridged, whole.params, whole.result) == (False, params, result)
 
     async def test_a_job_that_is_not_large_is_listed_whole(self, api: Api) -> None:
         held = await api.new_claim(make_request(params=JobParams(command="make", args=("x" * 4_000,))))
         await api.complete(held, make_success(output_json=f'"{"y" * 4_000}"'))
-        assert list((await api.jobs.list_jobs(JobQuery())).jobs) == [await api.job(held)]
+        whole = await api.job(held)
+        assert list((await api.jobs.list_jobs(JobQuery())).jobs) == [whole]
+        assert await api.jobs.get_job(held.job.job_id, abridge=True) == whole
 
     async def test_pages(self, api: Api) -> None:
         newest = (await api.enqueue_many(7))[::-1]

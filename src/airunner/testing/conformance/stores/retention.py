@@ -90,6 +90,15 @@ class RetentionConformance:
             left = (await api.jobs.list_jobs(JobQuery())).jobs
             assert {job.job_id for job in left} == set(jobs[5:])
 
+    async def test_jobs_that_somebody_else_purges_stay(self, open_api: OpenApi) -> None:
+        retention = Retention(jobs_ms=None, events_ms=1000)
+        rules = ServiceRules(retention=retention, maintenance_interval_seconds=NEVER_SECONDS)
+        async with open_api(rules) as api:
+            old = await api.enqueue()
+            await api.jobs.cancel_job(old)
+            await api.advance(8 * DAY)
+            assert (await api.jobs.get_job(old)).job_id == old
+
     async def test_many_old_jobs_are_purged_in_one_pass(self, open_api: OpenApi) -> None:
         retention = Retention(jobs_ms=1000, events_ms=1000)
         rules = ServiceRules(retention=retention, maintenance_interval_seconds=NEVER_SECONDS)

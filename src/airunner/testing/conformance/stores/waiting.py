@@ -12,13 +12,13 @@ from airunner.domain.errors import InvalidArgument, NotFound
 from airunner.domain.job import JobParams, JobState
 from airunner.domain.requests import StreamRequest, UpdateRequest
 from airunner.testing.conditions import until
+from airunner.testing.conformance.stores.backend import QUEUE, Api
 from airunner.testing.factories import make_failure, make_line, make_request
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from airunner.domain.answers import DequeuedJob, HeldJob
-    from airunner.testing.conformance.stores.backend import Api
 
 
 def waiting_beat(
@@ -116,6 +116,15 @@ class WaitingGetConformance:
         assert await store.get_life(held.job.job_id) == (await store.get_job(held.job.job_id)).life
         with pytest.raises(NotFound):
             await store.get_life(str(uuid.uuid4()))
+
+    async def test_a_job_is_found_among_those_of_some_queues(self, api: Api) -> None:
+        store = api.services.store
+        job_id = await api.enqueue()
+        life = (await store.get_job(job_id, queues=("other", QUEUE))).life
+        assert await store.get_life(job_id, queues=(QUEUE,)) == life
+        for find in (store.get_job, store.get_life):
+            with pytest.raises(NotFound):
+                await find(job_id, queues=("other",))
 
     async def test_it_answers_at_the_end_of_the_job(self, api: Api) -> None:
         held = await api.new_claim()

@@ -65,6 +65,8 @@ class DeadLetterReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DEAD_LETTER_REASON_JOB_NOT_FOUND: _ClassVar[DeadLetterReason]
     DEAD_LETTER_REASON_JOB_ENDED: _ClassVar[DeadLetterReason]
     DEAD_LETTER_REASON_JOB_OPEN: _ClassVar[DeadLetterReason]
+    DEAD_LETTER_REASON_VERDICT: _ClassVar[DeadLetterReason]
+    DEAD_LETTER_REASON_NO_VERDICT: _ClassVar[DeadLetterReason]
 JOB_STATE_UNSPECIFIED: JobState
 JOB_STATE_SCHEDULED: JobState
 JOB_STATE_RUNNING: JobState
@@ -99,6 +101,8 @@ DEAD_LETTER_REASON_UNREADABLE: DeadLetterReason
 DEAD_LETTER_REASON_JOB_NOT_FOUND: DeadLetterReason
 DEAD_LETTER_REASON_JOB_ENDED: DeadLetterReason
 DEAD_LETTER_REASON_JOB_OPEN: DeadLetterReason
+DEAD_LETTER_REASON_VERDICT: DeadLetterReason
+DEAD_LETTER_REASON_NO_VERDICT: DeadLetterReason
 
 class Job(_message.Message):
     __slots__ = ("job_id", "state", "created_at", "updated_at", "job_params", "execution_config", "queue", "attempt", "max_attempts", "request_id", "result", "visible_until", "worker_id", "instance_id", "retried_from", "cancel_requested", "due_at", "handed_back", "last_sequence", "last_error", "job_params_url", "result_url", "abridged", "visibility_timeout_seconds", "silent_attempts", "cancelled_by", "cancelled_at")
@@ -475,14 +479,16 @@ class ReleaseJobResponse(_message.Message):
     def __init__(self, state: _Optional[_Union[JobState, str]] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
-    __slots__ = ("job_id", "wait_seconds", "want_payload_urls")
+    __slots__ = ("job_id", "wait_seconds", "want_payload_urls", "abridge")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WANT_PAYLOAD_URLS_FIELD_NUMBER: _ClassVar[int]
+    ABRIDGE_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     wait_seconds: int
     want_payload_urls: bool
-    def __init__(self, job_id: _Optional[str] = ..., wait_seconds: _Optional[int] = ..., want_payload_urls: _Optional[bool] = ...) -> None: ...
+    abridge: bool
+    def __init__(self, job_id: _Optional[str] = ..., wait_seconds: _Optional[int] = ..., want_payload_urls: _Optional[bool] = ..., abridge: _Optional[bool] = ...) -> None: ...
 
 class GetJobResponse(_message.Message):
     __slots__ = ("job",)
@@ -837,7 +843,7 @@ class PublishJobEventBatchResponse(_message.Message):
     def __init__(self, next_sequence: _Optional[int] = ..., cancel_requested: _Optional[bool] = ..., watched: _Optional[bool] = ...) -> None: ...
 
 class DeadLetter(_message.Message):
-    __slots__ = ("message_id", "reason", "job_id", "sent_at", "redrives", "body", "body_cut")
+    __slots__ = ("message_id", "reason", "job_id", "sent_at", "redrives", "body", "body_cut", "code")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
@@ -845,6 +851,7 @@ class DeadLetter(_message.Message):
     REDRIVES_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
     BODY_CUT_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
     message_id: str
     reason: DeadLetterReason
     job_id: str
@@ -852,15 +859,18 @@ class DeadLetter(_message.Message):
     redrives: int
     body: str
     body_cut: bool
-    def __init__(self, message_id: _Optional[str] = ..., reason: _Optional[_Union[DeadLetterReason, str]] = ..., job_id: _Optional[str] = ..., sent_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., redrives: _Optional[int] = ..., body: _Optional[str] = ..., body_cut: _Optional[bool] = ...) -> None: ...
+    code: str
+    def __init__(self, message_id: _Optional[str] = ..., reason: _Optional[_Union[DeadLetterReason, str]] = ..., job_id: _Optional[str] = ..., sent_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., redrives: _Optional[int] = ..., body: _Optional[str] = ..., body_cut: _Optional[bool] = ..., code: _Optional[str] = ...) -> None: ...
 
 class ListDeadLettersRequest(_message.Message):
-    __slots__ = ("queue", "max_messages")
+    __slots__ = ("queue", "max_messages", "code")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
     queue: str
     max_messages: int
-    def __init__(self, queue: _Optional[str] = ..., max_messages: _Optional[int] = ...) -> None: ...
+    code: str
+    def __init__(self, queue: _Optional[str] = ..., max_messages: _Optional[int] = ..., code: _Optional[str] = ...) -> None: ...
 
 class ListDeadLettersResponse(_message.Message):
     __slots__ = ("dead_letters", "approximate_total")
@@ -871,16 +881,18 @@ class ListDeadLettersResponse(_message.Message):
     def __init__(self, dead_letters: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ..., approximate_total: _Optional[int] = ...) -> None: ...
 
 class RedriveDeadLettersRequest(_message.Message):
-    __slots__ = ("queue", "max_messages", "all", "dry_run")
+    __slots__ = ("queue", "max_messages", "all", "dry_run", "code")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
     queue: str
     max_messages: int
     all: bool
     dry_run: bool
-    def __init__(self, queue: _Optional[str] = ..., max_messages: _Optional[int] = ..., all: _Optional[bool] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    code: str
+    def __init__(self, queue: _Optional[str] = ..., max_messages: _Optional[int] = ..., all: _Optional[bool] = ..., dry_run: _Optional[bool] = ..., code: _Optional[str] = ...) -> None: ...
 
 class RedriveDeadLettersResponse(_message.Message):
     __slots__ = ("redriven", "left")
@@ -891,14 +903,16 @@ class RedriveDeadLettersResponse(_message.Message):
     def __init__(self, redriven: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ..., left: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ...) -> None: ...
 
 class PurgeDeadLettersRequest(_message.Message):
-    __slots__ = ("queue", "max_messages", "dry_run")
+    __slots__ = ("queue", "max_messages", "dry_run", "code")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
     queue: str
     max_messages: int
     dry_run: bool
-    def __init__(self, queue: _Optional[str] = ..., max_messages: _Optional[int] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    code: str
+    def __init__(self, queue: _Optional[str] = ..., max_messages: _Optional[int] = ..., dry_run: _Optional[bool] = ..., code: _Optional[str] = ...) -> None: ...
 
 class PurgeDeadLettersResponse(_message.Message):
     __slots__ = ("purged",)

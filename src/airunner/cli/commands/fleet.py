@@ -1,0 +1,102 @@
+"""`airunner fleet`: ephemeral instances that run jobs, and what cleans up after them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from airunner.cli.metrics import collected_metrics, served_probes
+from airunner.cli.options import ConfigFile, load
+from airunner.cli.printing import announce
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airunner.config import FleetPart, Settings
+    from airunner.fleet.process import FleetProcess
+
+fleet = App(name="fleet", help="Run jobs on a fleet of instances, and clean up after it.")
+
+fleet.command("airunner.cli.commands.fleet_runner:runner", name="runner")
+fleet.command("airunner.cli.commands.fleet_instances:assign", name="assign")
+fleet.command("airunner.cli.commands.fleet_instances:undrain", name="undrain")
+
+MetricsListen = Annotated[
+    str | None, Parameter(help="HOST:PORT that serves /metrics and /healthz. Default: none")
+]
+LogLevel = Annotated[str | None, Parameter(help="debug, info, warning or error.")]
+LogFormat = Annotated[str | None, Parameter(help="json, console or auto.")]
+
+
+@fleet.command
+def termination(
+    *,
+    metrics_listen: MetricsListen = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    config_file: ConfigFile = None,
+) -> None:
+    """Close the books of attempts that ended on instances, until SIGTERM or SIGINT.
+
+    Store and token keys are those of the servers. The first signal drains: nothing more is received, and what
+    is held is finished or given back. A second one ends it at once.
+    """
+    from airunner.config import FleetPart
+
+    settings = _load(config_file, metrics_listen, log_level, log_format)
+    _work(settings, FleetPart.TERMINATION)
+
+
+@fleet.command
+def housekeeping(
+    *,
+    metrics_listen: MetricsListen = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    config_file: ConfigFile = None,
+) -> None:
+    """Run the tasks that keep the account clean, as messages ask for them, until SIGTERM or SIGINT.
+
+    The first signal drains; a task that was cut off is taken up by another process.
+    """
+    from airunner.config import FleetPart
+
+    settings = _load(config_file, metrics_listen, log_level, log_format)
+    _work(settings, FleetPart.HOUSEKEEPING)
+
+
+def _load(
+    config_file: Path | None, metrics_listen: str | None, log_level: str | None, log_format: str | None
+) -> Settings:
+    flags = {"fleet.metrics_listen": metrics_listen, "log_level": log_level, "log_format": log_format}
+    return load(config_file, flags).settings
+
+
+def _work(settings: Settings, part: FleetPart) -> None:
+    """Run a part of the fleet's work as this process."""
+    from airunner import telemetry
+    from airunner.app import build_fleet_process
+    from airunner.cli.event_loop import run_on_uvloop
+    from airunner.config import process_environment
+    from airunner.telemetry.fleet_metrics import FLEET_METRICS
+
+    telemetry.set_up_logs(settings.log_level, settings.log_format)
+    process = build_fleet_process(settings, part)
+    is_measured = settings.fleet.metrics_listen or telemetry.otlp_is_wanted(process_environment())
+    metrics = collected_metrics(f"airunner-fleet-{part.value}", (*FLEET_METRICS, *telemetry.SERVER_METRICS))
+    with metrics if is_measured else nullcontext():
+        run_on_uvloop(_run(settings, process))
+
+
+async def _run(settings: Settings, process: FleetProcess) -> None:
+    from airunner.cli.signals import on_shutdown_signals
+
+    running = asyncio.create_task(process.run())
+    on_shutdown_signals(process.stop, process.kill)
+    async with served_probes("fleet", settings.fleet.metrics_listen, lambda: process.state):
+        announce(f"airunner fleet {process.name} works")
+        with suppress(asyncio.CancelledError):
+            await running

@@ -1,0 +1,149 @@
+"""The processors of a fleet as real processes: in a server on SQLite, on their own beside servers on AWS."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import urllib.request
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from airunner.app import build_fleet_connection, provision_fleet
+from airunner.client import AsyncClient
+from airunner.config import FleetPart, Settings, load_settings
+from airunner.domain.answers import DequeuedJob
+from airunner.domain.errors import FailedPrecondition
+from airunner.domain.job import JobParams, JobState
+from airunner.domain.requests import DequeueRequest
+from airunner.fleet.aws.connection import FleetConnection
+from airunner.fleet.messages.housekeeping import HousekeepingMessage, TaskType, format_housekeeping
+from airunner.fleet.messages.termination import EndStatus, TerminationMessage, format_termination
+from airunner.fleet.records import InstanceRecord
+from airunner.queues.messages import NewMessage
+from tests.acceptance.command_line import CommandLine, serving
+from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
+
+pytest_plugins = ("tests.support.aws",)
+
+INSTANCE = "i-0123456789abcdef0"
+NOW = 1_763_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """Somebody at a command line, and the fleet that they look after."""
+
+    person: CommandLine
+    fleet: FleetConnection
+
+    async def send(self, part: FleetPart, body: str) -> None:
+        (sent,) = await (await self.fleet.queue(part)).send([NewMessage(body=body)])
+        assert isinstance(sent, str)
+
+
+@pytest.fixture
+async def operator(tmp_path: Path, emulator: EmulatorProcess, aws_env: str) -> AsyncIterator[Operator]:
+    variables = {
+        "AWS_REGION": REGION,
+        "AWS_ENDPOINT_URL": emulator.url,
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        "AIRUNNER_STORE__AWS__ENV": aws_env,
+        "AIRUNNER_STORE__AWS__ACCESS_KEY_ID": ACCESS_KEY,
+        "AIRUNNER_STORE__AWS__SECRET_ACCESS_KEY": SECRET_KEY,
+        "AIRUNNER_FLEET__TABLE": f"fleet_{aws_env}",
+        "AIRUNNER_FLEET__PARAMETER_PREFIX": f"/{aws_env}/runners",
+        "AIRUNNER_TOKEN_KEYS": "for-this-test-and-long-enough",
+    }
+    settings: Settings = load_settings(environ=variables, cwd=tmp_path).settings
+    await provision_fleet(settings)
+    async with build_fleet_connection(settings) as fleet:
+        yield Operator(person=CommandLine(folder=tmp_path, variables=variables), fleet=fleet)
+
+
+async def begun(client: AsyncClient) -> DequeuedJob:
+    """Return an attempt that an instance has begun."""
+    await client.enqueue(JobParams(command="true"))
+    (held,) = await client.dequeue_jobs(DequeueRequest(queue="default", instance_id=INSTANCE))
+    return held
+
+
+def report_of(held: DequeuedJob) -> str:
+    """Return what the runner of that instance says at the end."""
+    message = TerminationMessage(
+        instance_id=INSTANCE,
+        job_id=held.job.job_id,
+        status=EndStatus.SUCCESS,
+        exit_code=0,
+        duration_seconds=1.5,
+        started_at=NOW,
+        completed_at=NOW + 1500,
+        attempt=1,
+        termination_token=held.termination_token,
+    )
+    return format_termination(message)
+
+
+async def test_a_server_on_sqlite_runs_a_fleet_in_its_process(operator: Operator) -> None:
+    fleet, variables = operator.fleet, {"AIRUNNER_FLEET__RUN": "termination,housekeeping"}
+    person = CommandLine(folder=operator.person.folder, variables={**operator.person.variables, **variables})
+    name = fleet.parameters.name_of(INSTANCE)
+    await fleet.aws.ssm("PutParameter", Name=name, Value="{}", Type="SecureString")
+    with serving(person, "--no-auth") as (server, url):
+        async with AsyncClient(url) as client:
+            held = await begun(client)
+            await operator.send(FleetPart.TERMINATION, report_of(held))
+            job = await client.get_job(held.job.job_id, wait_seconds=60)
+            assert job.state is JobState.COMPLETED
+
+            wish = HousekeepingMessage(task_type=TaskType.POOL_AUDIT, timestamp=NOW)
+            await operator.send(FleetPart.HOUSEKEEPING, format_housekeeping(wish))
+            await until_run(fleet, wish)
+
+            assert await fleet.records.mark_draining(InstanceRecord(instance_id="i-old"), NOW)
+            with pytest.raises(FailedPrecondition, match="i-old is draining"):
+                await client.dequeue_jobs(
+                    DequeueRequest(queue="default", instance_id="i-old", wait_seconds=0)
+                )
+        assert [page async for page in fleet.parameters.list()] == [[]]
+        with urllib.request.urlopen(f"{url}/metrics") as page:  # noqa: S310 - our own server
+            assert re.search(r"^airunner_fleet_job_success_total.* 1\.0$", page.read().decode(), re.MULTILINE)
+        server.send(signal.SIGTERM)
+        assert server.ended() == 0
+
+
+@pytest.mark.slow
+async def test_a_processor_of_its_own_ends_the_jobs_of_servers_on_aws(
+    operator: Operator, aws_env: str
+) -> None:
+    tables = {
+        "AIRUNNER_STORE__TYPE": "aws",
+        "AIRUNNER_STORE__DYNAMODB__JOBS_TABLE": f"jobs_{aws_env}",
+        "AIRUNNER_STORE__DYNAMODB__EVENTS_TABLE": f"events_{aws_env}",
+    }
+    person = CommandLine(folder=operator.person.folder, variables={**operator.person.variables, **tables})
+    person.text("aws", "provision")
+    listen = ("--metrics-listen", "127.0.0.1:0")
+    with (
+        serving(person, "--no-auth") as (_, url),
+        person.start("fleet", "termination", *listen) as processor,
+    ):
+        pages = processor.wait_for("airunner fleet metrics on").removesuffix("/metrics")
+        async with AsyncClient(url) as client:
+            held = await begun(client)
+            await operator.send(FleetPart.TERMINATION, report_of(held))
+            assert (await client.get_job(held.job.job_id, wait_seconds=60)).state is JobState.COMPLETED
+        with urllib.request.urlopen(f"{pages}/healthz") as page:  # noqa: S310 - our own process
+            assert json.load(page) == {"status": "ok"}
+        processor.send(signal.SIGTERM)
+        assert processor.ended() == 0
+
+
+async def until_run(fleet: FleetConnection, wish: HousekeepingMessage) -> None:
+    """Return once a wish has had its run."""
+    while await fleet.records.find_run(wish.slot) is None:
+        pass

@@ -1,0 +1,129 @@
+"""The life of a part of a fleet's work: opened when that is possible, drained, and never left half open."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from airunner.app import build_fleet_process, build_server
+from airunner.config import ConfigError, FleetPart, load_settings
+from airunner.domain.errors import FailedPrecondition, Unavailable
+from airunner.fleet.process import FleetProcess
+from airunner.testing.clock import ManualClock
+from airunner.testing.conditions import until
+
+
+class Work:
+    """Implements FleetWork: it works until it is told to end."""
+
+    def __init__(self) -> None:
+        self.healthy = True
+        self.log: list[str] = []
+        self._end = asyncio.Event()
+
+    async def run(self) -> None:
+        self.log.append("run")
+        await self._end.wait()
+
+    def stop(self) -> None:
+        self.log.append("stop")
+        self._end.set()
+
+    def kill(self) -> None:
+        self.log.append("kill")
+
+
+class Opener:
+    """Opens the work, or fails first as a test says; `opened` counts what nobody closed yet."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.opened = 0
+        self.tries = 0
+        self.work = Work()
+
+    async def __call__(self, stack: AsyncExitStack) -> Work:
+        self.tries += 1
+        self.opened += 1
+        stack.callback(self._close)
+        if self.failures:
+            raise self.failures.pop(0)
+        return self.work
+
+    def _close(self) -> None:
+        self.opened -= 1
+
+
+async def test_what_is_away_is_waited_for() -> None:
+    clock, opener = ManualClock(), Opener(Unavailable("away"), Unavailable("away"))
+    process = FleetProcess("termination", opener, clock)
+    running = asyncio.create_task(process.run())
+    await until(lambda: opener.tries == 1 and clock.waiting == 1)
+    assert (process.state, process.healthy, opener.opened) == ("waiting", True, 0)
+    clock.advance(60)
+    await until(lambda: opener.tries == 2 and clock.waiting == 1)
+    clock.advance(60)
+    await until(lambda: opener.work.log == ["run"])
+    assert process.state == "ok"
+    opener.work.healthy = False
+    assert (process.state, process.healthy) == ("waiting", False)
+    await process.drain()
+    await running
+    assert opener.work.log == ["run", "stop"]
+    assert opener.opened == 0
+
+
+async def test_a_stop_does_not_wait_for_what_is_away() -> None:
+    clock, opener = ManualClock(), Opener(Unavailable("away"))
+    process = FleetProcess("termination", opener, clock)
+    running = asyncio.create_task(process.run())
+    await until(lambda: clock.waiting == 1)
+    process.stop()
+    await running
+    assert (opener.tries, opener.opened, opener.work.log) == (1, 0, [])
+
+
+async def test_what_cannot_pass_is_raised_and_nothing_stays_open() -> None:
+    opener = Opener(FailedPrecondition("there is no queue"))
+    process = FleetProcess("termination", opener, ManualClock())
+    with pytest.raises(FailedPrecondition, match="no queue"):
+        await process.run()
+    assert opener.opened == 0
+
+
+async def test_one_that_is_stopped_before_it_begins_opens_nothing() -> None:
+    opener = Opener()
+    process = FleetProcess("termination", opener, ManualClock())
+    process.stop()
+    await process.run()
+    assert opener.tries == 0
+
+
+async def test_a_cancelled_one_closes_what_it_opened() -> None:
+    opener = Opener()
+    process = FleetProcess("termination", opener, ManualClock())
+    running = asyncio.create_task(process.run())
+    await until(lambda: opener.work.log == ["run"])
+    process.kill()
+    assert opener.work.log == ["run", "stop", "kill"]
+    running.cancel()
+    await asyncio.wait({running})
+    assert opener.opened == 0
+
+
+def test_beside_an_embedded_store_a_fleet_has_no_process_of_its_own(tmp_path: Path) -> None:
+    settings = load_settings(environ={"AWS_REGION": "eu-west-1"}, cwd=tmp_path).settings
+    with pytest.raises(ConfigError, match=r"fleet\.run: with store\.type sqlite .* to termination there"):
+        build_fleet_process(settings, FleetPart.TERMINATION)
+
+
+def test_a_server_that_shall_run_a_fleet_says_at_once_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airunner.aws.clients.configured_region", lambda: "")
+    variables = {"AIRUNNER_DATA_DIR": str(tmp_path), "AIRUNNER_FLEET__RUN": "termination"}
+    with pytest.raises(ConfigError, match=r"store\.aws\.region"):
+        build_server(load_settings(environ=variables, cwd=tmp_path).settings)
