@@ -51,7 +51,7 @@ def target(server: ScriptedHttp, **headers: str) -> Target:
 
 
 async def post(transport: HttpTransport, server: ScriptedHttp, body: bytes = b"ask") -> bytes:
-    return (await transport.post(target(server), body, timeout_ms=PATIENT_MS)).body
+    return (await transport.send(target(server), body, timeout_ms=PATIENT_MS)).body
 
 
 async def echo(visit: Visit) -> None:
@@ -111,7 +111,7 @@ async def test_an_answer_may_come_before_the_request_is_read(transport: HttpTran
 
     async with scripted_http(refuse) as server:
         large = bytes(8 * 1024 * 1024)
-        refused = await transport.post(target(server), large, timeout_ms=PATIENT_MS)
+        refused = await transport.send(target(server), large, timeout_ms=PATIENT_MS)
         assert (refused.status, refused.body) == (413, b"too much")
 
 
@@ -169,7 +169,7 @@ async def test_a_deadline_closes_the_connection(transport: HttpTransport) -> Non
 
     async with scripted_http(stall) as server:
         with pytest.raises(DeadlineExceeded, match="timed out"):
-            await transport.post(target(server), b"", timeout_ms=50)
+            await transport.send(target(server), b"", timeout_ms=50)
         await asyncio.wait_for(gone.wait(), 30)
 
 
@@ -274,7 +274,7 @@ async def test_an_answer_without_a_length_may_be_cut_off_so_it_counts_only_as_a_
         await visit.send(b"HTTP/1.1 %b X\r\n\r\nbody" % request[-3:])
 
     async with scripted_http(blunt) as server:
-        refused = await pool.post(target(server), b"502", timeout_ms=PATIENT_MS)
+        refused = await pool.send(target(server), b"502", timeout_ms=PATIENT_MS)
         assert (refused.status, refused.body) == (502, b"body")
         with pytest.raises(ConnectionLost):
             await post(pool, server, b"200")
@@ -284,7 +284,7 @@ async def test_a_redirect_is_not_followed(transport: HttpTransport) -> None:
     moved = b"HTTP/1.1 307 Moved\r\nlocation: /elsewhere\r\nset-cookie: a=b\r\ncontent-length: 0\r\n\r\n"
     async with scripted_http(sending(moved)) as server:
         for _ in range(2):
-            assert (await transport.post(target(server), b"", timeout_ms=PATIENT_MS)).status == 307
+            assert (await transport.send(target(server), b"", timeout_ms=PATIENT_MS)).status == 307
     assert not any(b"cookie" in request.lower() for request in server.requests)
 
 

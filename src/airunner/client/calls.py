@@ -53,7 +53,7 @@ class Channel:
     async def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
         """Return the answer to a request; see HttpTransport for what may go wrong on the way."""
         target = self._target(method.path, _UNARY)
-        answer = await self._transport.post(target, request.SerializeToString(), timeout_ms=timeout_ms)
+        answer = await self._transport.send(target, request.SerializeToString(), timeout_ms=timeout_ms)
         content_type = answer.content_type
         if answer.status == _OK and content_type == _UNARY:
             return self._parse(method, answer.body)

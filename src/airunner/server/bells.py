@@ -88,7 +88,7 @@ class HttpBellPost:
     async def post(self, address: str, body: bytes, signature: str) -> None:
         """Post a bell; raise unless it was taken."""
         target = Target(address, BELL_PATH, {SIGNATURE_HEADER: signature})
-        answer = await self._transports.to(address).post(target, body, timeout_ms=_POST_MS)
+        answer = await self._transports.to(address).send(target, body, timeout_ms=_POST_MS)
         if answer.status != _TAKEN:
             raise Unavailable(f"{address} answered a bell with {answer.status}")
 

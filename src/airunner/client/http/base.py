@@ -1,4 +1,4 @@
-"""What calls need of HTTP: to post something and get the answer, whole or as it comes."""
+"""What calls need of HTTP: to send something and get the answer, whole or as it comes."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ class ConnectionLost(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to post, and what every request there says beside its body."""
+    """Where to send requests, and what each of them says beside its body."""
 
     address: str
     path: str
     headers: Mapping[str, str] = field(repr=False)
     """A key may be among them."""
+    method: str = "POST"
     head: bytes = field(init=False, repr=False)
     """The beginning of a request, as HTTP/1.1 writes it."""
 
@@ -45,12 +46,14 @@ class Target:
             if _FORBIDDEN & set(name + value):
                 raise InvalidArgument(f"header {name!r} has a character that no header can have")
         host = urlsplit(self.address).netloc.rpartition("@")[2]
-        lines = [f"POST {urlsplit(self.address).path}{self.path} HTTP/1.1", f"host: {host}"]
+        lines = [f"{self.method} {urlsplit(self.address).path}{self.path} HTTP/1.1", f"host: {host}"]
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
         object.__setattr__(self, "head", ("\r\n".join(lines) + "\r\n").encode("latin-1", "strict"))
 
     def request(self, body: bytes, timeout_ms: int | None) -> bytes:
-        """Return a whole request as HTTP/1.1 writes it."""
+        """Return a whole request as HTTP/1.1 writes it; a deadline is told."""
+        if self.method == "GET":
+            return self.head + b"\r\n"
         deadline = b"" if timeout_ms is None else b"connect-timeout-ms: %d\r\n" % timeout_ms
         return b"%b%bcontent-length: %d\r\n\r\n%b" % (self.head, deadline, len(body), body)
 
@@ -95,13 +98,13 @@ class HttpTransport(Protocol):
     cancelled or late closes its connection, so that the server hears of it.
     """
 
-    async def post(self, target: Target, body: bytes, *, timeout_ms: int) -> HttpAnswer:
+    async def send(self, target: Target, body: bytes = b"", *, timeout_ms: int) -> HttpAnswer:
         """Return the answer; DeadlineExceeded when it takes longer, which the server is told of too.
 
         An answer that is there when the task is cancelled is returned, so that it can be undone.
         """
 
-    async def open(self, target: Target, body: bytes) -> HttpStream:
+    async def open(self, target: Target, body: bytes = b"") -> HttpStream:
         """Return the answer as soon as its head is there."""
 
     async def aclose(self) -> None:

@@ -47,11 +47,13 @@ class LibraryTransport:
         )
         self._client = pyqwest.Client(self._transport)
 
-    async def post(self, target: Target, body: bytes, *, timeout_ms: int) -> HttpAnswer:
+    async def send(self, target: Target, body: bytes = b"", *, timeout_ms: int) -> HttpAnswer:
         """Return the answer; see HttpTransport."""
         headers = {**target.headers, "connect-timeout-ms": str(timeout_ms)}
         url = target.address + target.path
-        calling = asyncio.ensure_future(self._client.post(url, headers=headers, content=body))
+        calling = asyncio.ensure_future(
+            self._client.execute(target.method, url, headers=headers, content=body or None)
+        )
         try:
             done, _ = await asyncio.wait({calling}, timeout=timeout_ms / 1000)
         except asyncio.CancelledError:
@@ -69,13 +71,13 @@ class LibraryTransport:
         headers_of = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
         return HttpAnswer(answer.status, headers_of, bytes(answer.content[: MAX_BODY_BYTES + 1]))
 
-    async def open(self, target: Target, body: bytes) -> HttpStream:
+    async def open(self, target: Target, body: bytes = b"") -> HttpStream:
         """Return the answer as soon as its head is there."""
         stack = AsyncExitStack()
         url = target.address + target.path
         try:
             answer = await stack.enter_async_context(
-                self._client.stream("POST", url, headers=dict(target.headers), content=body)
+                self._client.stream(target.method, url, headers=dict(target.headers), content=body or None)
             )
         except Exception as error:
             await stack.aclose()

@@ -39,7 +39,7 @@ class ConnectionPool:
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def post(self, target: Target, body: bytes, *, timeout_ms: int) -> HttpAnswer:
+    async def send(self, target: Target, body: bytes = b"", *, timeout_ms: int) -> HttpAnswer:
         """Return the answer; see HttpTransport."""
         loop = asyncio.get_running_loop()
         due_at = loop.time() + timeout_ms / 1000
@@ -59,7 +59,7 @@ class ConnectionPool:
             timer.cancel()
             connection.abandon(answer)
 
-    async def open(self, target: Target, body: bytes) -> HttpStream:
+    async def open(self, target: Target, body: bytes = b"") -> HttpStream:
         """Return the answer as soon as its head is there."""
         loop = asyncio.get_running_loop()
         connection = await self._take(target.address, loop)

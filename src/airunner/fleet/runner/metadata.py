@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
-import pyqwest
-
+from airunner.client.http.base import Target
 from airunner.client.transport import Transports
 from airunner.domain.errors import AirunnerError, DeadlineExceeded, NotFound, PermissionDenied, Unavailable
 from airunner.domain.retry import RetryPolicy, retry
@@ -80,17 +78,15 @@ class InstanceMetadata:
         return await self._call("GET", f"meta-data/{name}", {"X-aws-ec2-metadata-token": self._token})
 
     async def _call(self, method: str, path: str, headers: dict[str, str]) -> str:
-        http = pyqwest.Client(self._transports.to(self._url))
-        call = http.put if method == "PUT" else http.get
+        target = Target(self._url, f"/latest/{path}", headers, method)
         try:
-            async with asyncio.timeout(CALL_SECONDS):
-                answer = await call(f"{self._url}/latest/{path}", headers)
-        except TimeoutError:
+            answer = await self._transports.to(self._url).send(target, timeout_ms=int(CALL_SECONDS * 1000))
+        except DeadlineExceeded:
             raise DeadlineExceeded("the metadata endpoint does not answer") from None
-        except (OSError, pyqwest.RemoteProtocolError, pyqwest.ReadError, pyqwest.WriteError):
+        except Unavailable:
             raise Unavailable("the metadata endpoint cannot be reached") from None
         if answer.status == 200:
-            return answer.content.decode(errors="replace").strip()
+            return answer.body.decode(errors="replace").strip()
         text = f"the metadata endpoint answers {answer.status}"
         # 403 means that it is switched off.
         raise {404: NotFound, 401: PermissionDenied, 403: PermissionDenied}.get(answer.status, Unavailable)(

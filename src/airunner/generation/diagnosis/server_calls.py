@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, Self
 
-import pyqwest
-
+from airunner.client.http.base import Target
 from airunner.client.transport import Transports, warn_of_plaintext
+from airunner.domain.errors import DeadlineExceeded, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 CALL_SECONDS: Final = 10.0
-# A deadline that is over is one of the system's errors too.
-_BROKEN: Final = (OSError, pyqwest.ReadError, pyqwest.WriteError, pyqwest.RemoteProtocolError)
+_BROKEN: Final = (Unavailable, DeadlineExceeded)
 _PATH: Final = "/v1/generations"
 _OK: Final = 200
 _ACCEPTED: Final = 202
@@ -71,12 +70,13 @@ class ServerCalls:
         path = f"{_PATH}/{session_id}/events"
         headers = {**self._headers, "accept": "text/event-stream"}
         try:
-            async with self._http().stream("GET", f"{self._address}{path}", headers=headers) as answer:
+            target = Target(self._address, path, headers, "GET")
+            async with aclosing(await self._transports.to(self._address).open(target)) as answer:
                 if answer.status != _OK:
                     raise ServerTrouble(_refusal(f"GET {path}", answer.status, {}))
                 text = ""
-                async for chunk in answer.content:
-                    text += bytes(chunk).decode(errors="replace")
+                while piece := await answer.read():
+                    text += piece.decode(errors="replace")
                     *lines, text = text.split("\n")
                     for line in lines:
                         if line.startswith("event: "):
@@ -90,22 +90,15 @@ class ServerCalls:
     async def _call(self, method: str, path: str, content: bytes = b"") -> tuple[int, dict[str, object]]:
         headers = {**self._headers, **({"content-type": "application/json"} if content else {})}
         try:
-            async with asyncio.timeout(CALL_SECONDS):
-                http, url = self._http(), f"{self._address}{path}"
-                answer = await (
-                    http.post(url, headers=headers, content=content)
-                    if method == "POST"
-                    else http.get(url, headers=headers)
-                )
+            target = Target(self._address, path, headers, method)
+            transport = self._transports.to(self._address)
+            answer = await transport.send(target, content, timeout_ms=int(CALL_SECONDS * 1000))
         except _BROKEN as error:
             raise ServerTrouble(
                 f"{self._address} does not answer ({type(error).__name__}): is the server running there? "
                 "See INTEGRATION_BASE_URL, or --server"
             ) from error
-        return answer.status, _object_of(bytes(answer.content))
-
-    def _http(self) -> pyqwest.Client:
-        return pyqwest.Client(self._transports.to(self._address))
+        return answer.status, _object_of(answer.body)
 
 
 def _object_of(content: bytes) -> dict[str, object]:
