@@ -15,6 +15,7 @@ import pytest
 import trustme
 
 from airunner.domain.answers import DequeuedJob, HeldJob
+from airunner.domain.errors import Unavailable
 from airunner.domain.event import Event
 from airunner.domain.job import JobState
 from airunner.domain.requests import StreamRequest, UpdateRequest
@@ -256,7 +257,7 @@ async def test_a_bell_over_tls_needs_the_authority_of_the_server(tmp_path: Path)
     ):
         sealed = SignedBells(TokenSigner([TOKEN_KEY]), clock).seal(["job:nobody"])
         await trusting.post(url, *sealed)
-        with pytest.raises(ConnectionError):
+        with pytest.raises(Unavailable, match="certificate is not trusted"):
             await others.post(url, *sealed)
     await others.aclose()
 

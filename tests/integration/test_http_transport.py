@@ -259,6 +259,11 @@ async def test_a_head_is_bounded(pool: ConnectionPool, head: bytes) -> None:
             await post(pool, server)
 
 
+async def test_a_large_body_may_come_with_its_head(pool: ConnectionPool) -> None:
+    async with scripted_http(sending(answer(bytes(3 * MAX_HEADER_BYTES)))) as server:
+        assert len(await post(pool, server)) == 3 * MAX_HEADER_BYTES
+
+
 async def test_a_body_is_bounded(pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airunner.client.http.exchange.MAX_BODY_BYTES", 1000)
     async with scripted_http(sending(answer(bytes(1001)))) as server:
@@ -352,8 +357,9 @@ async def test_a_stream_gives_what_came_together(transport: HttpTransport) -> No
             rest += piece
         assert rest == b"three"
         assert await stream.read() == b""
-        assert await post(transport, server) == b"kept"
-        assert len(server.visits) == 1
+        if isinstance(transport, ConnectionPool):
+            assert await post(transport, server) == b"kept"
+            assert len(server.visits) == 1
 
 
 async def test_a_stream_that_breaks_tells_so_after_what_came(transport: HttpTransport) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from airunner.codec.events import decode_event, encode_events
 from airunner.domain import limits
@@ -16,14 +16,15 @@ from airunner.services import metrics
 from airunner.services.call_log import log_replayed
 from airunner.services.caller import current_caller
 from airunner.services.notifier import job_bell
-from airunner.services.shared_pages import read_page
+from airunner.services.shared_pages import SharedPage, read_page
 from airunner.stores.records import AttemptKey, EventQuery, cut_to_first
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
 
     from airunner.domain.clock import Clock
-    from airunner.domain.event import EncodedEvent, Event, Position
+    from airunner.domain.event import EncodedEvent, Event, EventType, Position
+    from airunner.domain.lifecycle import Lifecycle
     from airunner.domain.requests import StreamRequest
     from airunner.domain.token import TokenSigner
     from airunner.services.notifier import Notifier
@@ -31,6 +32,21 @@ if TYPE_CHECKING:
     from airunner.services.worker_registry import WorkerRegistry
     from airunner.stores.base import JobStore
     from airunner.stores.records import EventPage
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedPage:
+    """Events that a stream wants, of a page that others may have too."""
+
+    events: Sequence[EncodedEvent]
+    _shared: SharedPage
+    _wanted: frozenset[EventType]
+
+    def once(self, key: Hashable, make: Callable[[Sequence[EncodedEvent]], T]) -> T:
+        """Return what `make` makes of the events, once for all streams that want the same of the page."""
+        return self._shared.once((key, self._wanted), lambda: make(self.events))
 
 
 class EventService:
@@ -76,7 +92,7 @@ class EventService:
         life = await self._store.append_events(key, events, now)
         metrics.published(events)
         self._workers.beat(token.job_id, now)
-        self._notifier.published(token.job_id, life)
+        self._notifier.published(token.job_id, life, events if _are_new(life, events, now) else ())
         return Published(
             next_sequence=life.last_sequence + 1,
             cancel_requested=life.cancel_requested,
@@ -105,10 +121,23 @@ class EventService:
     async def stream_encoded(
         self, request: StreamRequest, start: Position | None = None
     ) -> AsyncGenerator[EncodedEvent | None, None]:
-        """Yield events as they are stored, and None now and then while nothing happens.
+        """Yield events as they are stored, and None now and then while nothing happens."""
+        async with aclosing(self.stream_pages(request, start)) as pages:
+            async for page in pages:
+                if page is None:
+                    yield None
+                    continue
+                for event in page.events:
+                    yield event
 
-        One loop for replay and live: note the bell, read the store after the position, yield, wait. Nothing
-        is buffered for a reader, so nothing is dropped; a reader that stalls only stalls itself.
+    async def stream_pages(
+        self, request: StreamRequest, start: Position | None = None
+    ) -> AsyncGenerator[StreamedPage | None, None]:
+        """Yield events as they are stored, those together that were read together, and None as above.
+
+        One loop for replay and live: note the bell, look at what comes after the position, yield, wait. What
+        was committed here since the last look is at hand; all else is read from the store. Nothing is
+        buffered for a reader, so nothing is dropped; a reader that stalls only stalls itself.
         """
         position = start or await self.start_position(request)
         wanted = wanted_types(request.event_filter)
@@ -122,18 +151,21 @@ class EventService:
             self._watchers.watch(current_caller.get().principal, query.job_id),
             self._notifier.listen(job_bell(query.job_id)) as bell,
         ):
-            quiet, replayed, rung = True, False, False
+            quiet, replayed, rung, looked = True, False, False, 0
             while not self._stopping:
                 noted = bell.rings
-                page = await read_page(self._store, query, bell if rung else None)
+                tail = bell.tail.after(query.after) if rung and bell.explains_since(looked) else None
+                shared = tail or await read_page(self._store, query, bell if rung else None)
+                page, looked = shared.page, noted
                 if query.from_timestamp and page.events:
                     # The place is found: what follows it is wanted, also after a clock that was set back.
-                    page, query = cut_to_first(page), replace(query, from_timestamp=0)
-                for event in page.events:
-                    query = replace(query, after=event.position, after_is_an_end=True)
-                    if event.event_type in wanted:
-                        quiet = False
-                        yield event
+                    page = cut_to_first(page)
+                    query, shared = replace(query, from_timestamp=0), SharedPage(page)
+                if page.events:
+                    query = replace(query, after=page.events[-1].position, after_is_an_end=True)
+                if events := [event for event in page.events if event.event_type in wanted]:
+                    quiet = False
+                    yield StreamedPage(events, shared, wanted)
                 if page.full:
                     continue
                 if not replayed:
@@ -160,6 +192,12 @@ class EventService:
             return start_position(request, 0)
         life = await self._store.get_life(job_id, queues=queues)
         return start_position(request, 0 if request.attempt else life.attempt)
+
+
+def _are_new(life: Lifecycle, events: Sequence[EncodedEvent], now: int) -> bool:
+    """Return whether a call has stored all of its events, and none before it had stored any of them."""
+    # Who is not certain reads: a repetition changes nothing, and leaves the instant of the last write.
+    return bool(events) and life.updated_at == now and life.last_sequence == events[-1].last_sequence
 
 
 def _over(page: EventPage, attempt: int) -> bool:

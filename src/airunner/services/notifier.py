@@ -1,4 +1,4 @@
-"""Bells that carry no data: a ring only means that it is worth reading again."""
+"""Bells: a ring means that it is worth looking again, at what was just committed or in the store."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from airunner.domain.background import WakeUp
+from airunner.services.shared_pages import Committed, Tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator, Mapping, Sequence
 
     from airunner.domain.clock import Clock
+    from airunner.domain.event import EncodedEvent
     from airunner.domain.lifecycle import Lifecycle
     from airunner.services.replicas.ringer import Ringer
 
@@ -42,12 +44,21 @@ class Bell:
         self._looks: dict[Hashable, asyncio.Task[Any]] = {}
         self.rings = 0
         self.listeners = 0
+        self.tail = Tail()
+        """What the last rings were for, where that is known."""
+        self._unexplained = 0
 
-    def ring(self) -> None:
-        """Wake everybody who waits."""
+    def ring(self, committed: Committed | None = None) -> None:
+        """Wake everybody who waits; what was committed is for those who wait right behind it."""
         self.rings += 1
         self._looks = {}
+        if committed is None or not self.tail.add(committed):
+            self._unexplained = self.rings
         self._wake_up.notify()
+
+    def explains_since(self, noted: int) -> bool:
+        """Return whether all rings after a noted count were for what is in the tail."""
+        return self._unexplained <= noted
 
     async def wait(self, noted: int, until: int) -> bool:
         """Wait for a ring after the noted count, at most until an instant; return whether there was one."""
@@ -144,10 +155,14 @@ class Notifier:
         for bell in list(self._bells.values()):
             bell.ring()
 
-    def published(self, job_id: str, life: Lifecycle) -> None:
-        """Tell of events that are stored; whoever waits for something else of the job is left alone."""
+    def published(self, job_id: str, life: Lifecycle, events: Sequence[EncodedEvent] = ()) -> None:
+        """Tell of events that are stored; whoever waits for something else of the job is left alone.
+
+        `events` are those that this very call has stored, all of them; none where that is not certain.
+        """
         if self._bells:
-            self.ring(job_bell(job_id))
+            if bell := self._bells.get(job_bell(job_id)):
+                bell.ring(Committed(life.attempt, life.state, events) if events else None)
             self.saw(job_id, life, {BellKind.JOB})
         if self.ringer and life.watchers_at:
             self.ringer.ring_watchers(life, [job_bell(job_id)])

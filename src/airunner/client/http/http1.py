@@ -45,6 +45,9 @@ class Http1Connection(asyncio.Protocol):
         self._poll: select.poll | None = None
         self._headers: list[tuple[bytes, bytes]] = []
         self._header_bytes = 0
+        """Of the headers that are parsed."""
+        self._unparsed_bytes = 0
+        """That came before the head was whole; a line that never ends is among them."""
         self._status = 0
         self._paused = False
 
@@ -61,7 +64,7 @@ class Http1Connection(asyncio.Protocol):
     def start(self, request: bytes, exchange: Exchange) -> None:
         """Send a request; the exchange is told its answer."""
         self._exchange = exchange
-        self._status = self._header_bytes = 0
+        self._status = self._header_bytes = self._unparsed_bytes = 0
         cast("asyncio.Transport", self._transport).write(request)
 
     def abandon(self, exchange: Exchange) -> None:
@@ -103,13 +106,13 @@ class Http1Connection(asyncio.Protocol):
             self.close()
             return
         if not self._status:
-            self._header_bytes += len(data)
+            self._unparsed_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._break(_reason(error))
             return
-        if not self._status and self._header_bytes > MAX_HEADER_BYTES:
+        if not self._status and self._unparsed_bytes > MAX_HEADER_BYTES:
             self._break("the head of its answer is too large")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -134,7 +137,7 @@ class Http1Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header."""
         self._header_bytes += len(name) + len(value)
-        if self._header_bytes > 2 * MAX_HEADER_BYTES:
+        if self._header_bytes > MAX_HEADER_BYTES:
             raise ValueError("the head of its answer is too large")
         self._headers.append((name.lower(), value))
 
