@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from airunner.cli.event_loop import run_on_uvloop
-from airunner.cli.metrics import collected_metrics
+from airunner.cli.metrics import collected_metrics, server_instruments
 from airunner.cli.options import ConfigFile, DataDir, load
 from airunner.cli.printing import announce
 from airunner.cli.signals import on_shutdown_signals
@@ -84,7 +84,7 @@ def _serve(settings: Settings) -> None:
 
     check_certificate(settings.tls)
     telemetry.set_up_logs(settings.log_level, settings.log_format)
-    with collected_metrics("airunner-server", telemetry.SERVER_METRICS):
+    with collected_metrics("airunner-server", server_instruments(settings)):
         run_on_uvloop(_run(build_server(settings, exports_metrics=True)))
 
 
