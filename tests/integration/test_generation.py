@@ -84,6 +84,38 @@ async def test_a_success_is_ledger_session_hook_and_notification_at_once(
     await listener.close()
 
 
+async def test_a_slot_that_becomes_free_is_filled_by_the_next_receive(
+    database: Database, sessions: SessionTable
+) -> None:
+    calls: list[str] = []
+
+    class LoggedQueue(MemoryQueue):
+        async def receive(self, max_messages: int, **options: Any) -> Any:
+            found = await super().receive(max_messages, **options)
+            calls.append(f"receive {max_messages}")
+            return found
+
+    queue = LoggedQueue(SystemClock(), max_receive_count=5)
+    may_end = threading.Semaphore(0)
+
+    def paint() -> None:
+        calls.append("begin")
+        may_end.acquire(timeout=20)
+
+    for _ in range(5):
+        await enqueue(database, "paint")
+    await send_all(database, queue)
+    async with working(make_consumer(queue, sessions, registry(paint=paint), concurrency=lambda: 2)):
+        await until(lambda: calls.count("begin") == 2)
+        for begun in (3, 4, 5):
+            may_end.release()
+            await until(lambda count=begun: calls.count("begin") == count)  # type: ignore[misc]
+        # By the order of the calls: each slot that became free waited for one receive, which was for it.
+        assert calls == ["receive 2", "begin", "begin", *["receive 1", "begin"] * 3]
+        may_end.release(2)
+        await until_sessions(database, done=5)
+
+
 async def test_images_become_rows(database: Database, sessions: SessionTable, queue: MemoryQueue) -> None:
     content = b"\x89PNG"
     results: list[object] = []
