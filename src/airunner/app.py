@@ -152,10 +152,15 @@ def _fleet_companions(settings: Settings, services: Services, signer: TokenSigne
 def build_fleet_process(settings: Settings, part: FleetPart) -> FleetProcess:
     """Return a part of a fleet's work for a process of its own, on the store and the keys of the servers.
 
-    ConfigError where the store is inside a server, which is then the only place for it.
+    ConfigError where the store is inside a server, which is then the only place for what needs jobs.
     """
-    from airunner.config import ClusterSettings, ConfigError, StoreType
+    from airunner.config import ClusterSettings, ConfigError, FleetPart, StoreType
 
+    if part is FleetPart.SCHEDULE:
+        _check_fleet(settings)
+        from airunner.fleet.start import make_schedule
+
+        return make_schedule(settings, SystemClock())
     if settings.store.type is not StoreType.AWS:
         raise ConfigError([
             f"fleet.run: with store.type {settings.store.type} a fleet works in the process of the server: "
