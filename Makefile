@@ -25,17 +25,20 @@ COMPILE := $(UV) pip compile pyproject.toml --quiet --universal --python-version
 # Tests start Python by the hundred, and none of these shall compile again what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-slow test-all test-long test-aws test-pythons coverage
+.PHONY: help setup demo generation-demo test test-slow test-all test-long test-aws test-pythons coverage
 .PHONY: check lint types proto-check format proto proto-generate lock bench clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 setup: $(READY) ## Make .venv with everything in it, .venv/bin/airunner included
 	@$(BIN)/python scripts/programs.py
 
 demo: $(READY) ## Start a server and a worker, run three jobs and watch them live
 	@$(BIN)/airunner demo
+
+generation-demo: $(READY) ## Order pictures in an application on PostgreSQL, and see each hop: ARGS=--serve stays
+	@$(BIN)/python scripts/generation_demo.py $(ARGS)
 
 test: $(READY) ## Run the tests but for the slow ones
 	@$(PYTEST) $(ARGS)

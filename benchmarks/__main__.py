@@ -1,7 +1,7 @@
 """`make bench`: run everything, print a table, fail when a promise is not kept.
 
 `python -m benchmarks NAME ...` runs only what has one of the names: rpc, store, streams, overload, aws,
-replicas, outbox, peers.
+replicas, outbox, generation, peers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 
 import uvloop
 
-from benchmarks import at_store, aws_calls, outbox, overload, replicas, streams, through_rpc
+from benchmarks import at_store, aws_calls, generation, outbox, overload, replicas, streams, through_rpc
 from benchmarks.harness import Row
 from benchmarks.peers import drain
 
@@ -26,6 +26,7 @@ _PARTS = {
     "aws": aws_calls.run,
     "replicas": replicas.run,
     "outbox": outbox.run,
+    "generation": generation.run,
     "peers": drain.run,
 }
 _HEADER = "| what | measured | beside it | ratio | goal | met |\n|---|---|---|---|---|---|"

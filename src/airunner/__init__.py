@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         ReleaseRequest,
         UpdateRequest,
     )
+    from airunner.generation.verdict import GenerationFailure, GenerationSession
     from airunner.handlers import Context, HandlerError, handler
     from airunner.handlers.images import Image, Images
     from airunner.outbox.enqueueing import enqueue_generation, enqueue_generation_sync
@@ -81,6 +82,8 @@ __all__ = [
     "ExecutionOverride",
     "FailedPrecondition",
     "Gap",
+    "GenerationFailure",
+    "GenerationSession",
     "HandlerError",
     "Image",
     "Images",
@@ -164,6 +167,7 @@ _HOMES: Final = {
         "ReleaseRequest",
         "UpdateRequest",
     ),
+    "airunner.generation.verdict": ("GenerationFailure", "GenerationSession"),
     "airunner.handlers": ("Context", "HandlerError", "handler"),
     "airunner.handlers.images": ("Image", "Images"),
     "airunner.outbox.enqueueing": ("enqueue_generation", "enqueue_generation_sync"),

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 _DAY_MS = 24 * 3600 * 1000
 _EXPORT_SECONDS = 60.0
+_FLEET_EXPORT = "cloudwatch.fleet"
 
 
 def build_server(
@@ -82,16 +83,18 @@ def build_server(
     services.add_loop(services.settings.periodic())
     services.add_loop(QueueMetrics(services.jobs, clock, services.store.dead_letters).periodic())
     generations = build_generations(settings, services)
-    exporter = build_exporter(settings) if exports_metrics else None
-    if exporter:
-        services.add_loop(build_export_loop(exporter, clock))
+    exporters = build_exporters(settings, clock) if exports_metrics else {}
+    for name, exporter in exporters.items():
+        services.add_loop(build_export_loop(exporter, clock, name))
     if parts := services.store.parts:
         telemetry.store_well_time.follow(lambda: parts.well_seconds)
     telemetry.streams_active.follow(lambda: services.watchers.streams)
     telemetry.dequeues_waiting.follow(lambda: services.dispatcher.waiting)
     telemetry.calls_waiting.follow(lambda: services.admission.waiting)
     telemetry.calls_body_bytes.follow(lambda: services.admission.body_bytes)
-    resources = [part for part in (exporter, fleet) if part]
+    resources: list[AbstractAsyncContextManager[object]] = [*exporters.values()]
+    if fleet:
+        resources.append(fleet)
     return Server(services, options, resources, generations, companions)
 
 
@@ -152,10 +155,15 @@ def _fleet_companions(settings: Settings, services: Services, signer: TokenSigne
 def build_fleet_process(settings: Settings, part: FleetPart) -> FleetProcess:
     """Return a part of a fleet's work for a process of its own, on the store and the keys of the servers.
 
-    ConfigError where the store is inside a server, which is then the only place for it.
+    ConfigError where the store is inside a server, which is then the only place for what needs jobs.
     """
-    from airunner.config import ClusterSettings, ConfigError, StoreType
+    from airunner.config import ClusterSettings, ConfigError, FleetPart, StoreType
 
+    if part is FleetPart.SCHEDULE:
+        _check_fleet(settings)
+        from airunner.fleet.start import make_schedule
+
+        return make_schedule(settings, SystemClock())
     if settings.store.type is not StoreType.AWS:
         raise ConfigError([
             f"fleet.run: with store.type {settings.store.type} a fleet works in the process of the server: "
@@ -165,8 +173,14 @@ def build_fleet_process(settings: Settings, part: FleetPart) -> FleetProcess:
     signer = build_signer(settings)
     # It serves nobody, so nobody has to reach it.
     alone = settings.model_copy(update={"cluster": ClusterSettings()})
-    services = build_services(alone, SystemClock(), signer)
-    return _fleet_process(settings, part, services, signer, resources=[services])
+    clock = SystemClock()
+    services = build_services(alone, clock, signer)
+    resources: list[AbstractAsyncContextManager[object]] = [services]
+    if exporter := build_fleet_exporter(settings, clock):
+        services.add_loop(build_export_loop(exporter, clock, _FLEET_EXPORT))
+        # Around the services, since one of their loops sends with it.
+        resources.insert(0, exporter)
+    return _fleet_process(settings, part, services, signer, resources=resources)
 
 
 def _fleet_process(
@@ -454,14 +468,22 @@ def _store_kind(settings: Settings) -> StoreKind:
     return STORES[settings.store.type]
 
 
-def build_exporter(settings: Settings) -> CloudWatchExporter | None:
+def build_exporters(settings: Settings, clock: Clock) -> dict[str, CloudWatchExporter]:
+    """Return what sends the metrics of a server to CloudWatch, by the names of their loops."""
+    found = {
+        "cloudwatch": build_exporter(settings, clock),
+        _FLEET_EXPORT: build_fleet_exporter(settings, clock) if settings.fleet.run else None,
+    }
+    return {name: exporter for name, exporter in found.items() if exporter}
+
+
+def build_exporter(settings: Settings, clock: Clock) -> CloudWatchExporter | None:
     """Return what sends metrics to CloudWatch, if the settings name a namespace there."""
     if not settings.telemetry.cloudwatch_namespace:
         return None
     from airunner import telemetry
     from airunner.aws.connect import build_aws
 
-    clock = SystemClock()
     aws = build_aws(settings, clock, clients=["cloudwatch"])
     from airunner.aws.cloudwatch import CloudWatchExporter
 
@@ -469,12 +491,36 @@ def build_exporter(settings: Settings) -> CloudWatchExporter | None:
     return CloudWatchExporter(aws, namespace, telemetry.SERVER_METRICS, clock)
 
 
-def build_export_loop(exporter: CloudWatchExporter, clock: Clock) -> Periodic:
+def build_fleet_exporter(settings: Settings, clock: Clock) -> CloudWatchExporter | None:
+    """Return what sends the metrics of a fleet to CloudWatch, if they have a namespace; one in a process.
+
+    Its calls are made once: counts may be lost, and are never doubled.
+    """
+    if not settings.fleet.cloudwatch_namespace:
+        return None
+    from airunner.aws.connect import build_aws
+    from airunner.domain.retry import RetryPolicy
+    from airunner.telemetry.fleet_metrics import CLOUDWATCH_NAMES
+
+    aws = build_aws(settings, clock, clients=["cloudwatch"], policy=RetryPolicy(attempts=1))
+    from airunner.aws.cloudwatch import CloudWatchExporter
+
+    return CloudWatchExporter(
+        aws,
+        settings.fleet.cloudwatch_namespace,
+        tuple(CLOUDWATCH_NAMES),
+        clock,
+        names=CLOUDWATCH_NAMES,
+        at_most_once=True,
+    )
+
+
+def build_export_loop(exporter: CloudWatchExporter, clock: Clock, name: str = "cloudwatch") -> Periodic:
     """Return the loop that sends metrics once a minute."""
     from airunner.services.periodic import Periodic
 
     return Periodic(
-        "cloudwatch",
+        name,
         exporter.send,
         clock=clock,
         interval_seconds=_EXPORT_SECONDS,

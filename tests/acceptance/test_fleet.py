@@ -89,10 +89,10 @@ def report_of(held: DequeuedJob) -> str:
 
 
 async def test_a_server_on_sqlite_runs_a_fleet_in_its_process(operator: Operator) -> None:
-    fleet, variables = operator.fleet, {"AIRUNNER_FLEET__RUN": "termination,housekeeping"}
+    fleet, variables = operator.fleet, {"AIRUNNER_FLEET__RUN": "termination,housekeeping,schedule"}
     person = CommandLine(folder=operator.person.folder, variables={**operator.person.variables, **variables})
     name = fleet.parameters.name_of(INSTANCE)
-    await fleet.aws.ssm("PutParameter", Name=name, Value="{}", Type="SecureString")
+    await fleet.aws.ssm("PutParameter", Name=name, Value="{}", Type="SecureString", Overwrite=True)
     with serving(person, "--no-auth") as (server, url):
         async with AsyncClient(url) as client:
             held = await begun(client)

@@ -4,77 +4,27 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 import structlog
-from aiobotocore.session import get_session
 
 from airunner.app import build_export_loop, build_exporter
-from airunner.aws.calls import Aws
-from airunner.aws.cloudwatch import DATA_AT_ONCE, MOST_SERIES, CloudWatchExporter
+from airunner.aws.cloudwatch import DATA_AT_ONCE, MOST_SERIES
 from airunner.config import ConfigError
 from airunner.config.settings import AwsSettings, Settings, StoreSettings, TelemetrySettings
+from airunner.domain.clock import SystemClock
 from airunner.domain.errors import Unavailable
 from airunner.telemetry.instruments import Counter, Gauge, Histogram
-from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_request
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
 from tests.doubles.aws.faults import ANY, FaultKind
 from tests.doubles.aws.strict import StrictProxy
-from tests.support.aws_stores import options_of
+from tests.support.cloudwatch import Watch
 from tests.support.processes import running_stack
 
 pytest_plugins = ("tests.support.aws",)
-
-
-class Watch:
-    """An exporter, and what CloudWatch was told."""
-
-    def __init__(self, url: str, namespace: str, *instruments: Counter | Gauge | Histogram) -> None:
-        self.clock = ManualClock()
-        self.namespace = namespace
-        self._url = url
-        options = replace(options_of(url), clients=("cloudwatch",), attempts=1)
-        self.exporter = CloudWatchExporter(Aws(options), namespace, instruments, self.clock)
-
-    async def told(self, name: str, **labels: str) -> list[tuple[float, float]]:
-        """Return the sums and numbers of samples of a series, by ten seconds."""
-        async with self._client() as client:
-            answer = await client.get_metric_statistics(
-                Namespace=self.namespace,
-                MetricName=name,
-                Dimensions=[{"Name": label, "Value": value} for label, value in labels.items()],
-                StartTime=datetime.fromtimestamp(1_699_999_980, UTC),
-                EndTime=datetime.fromtimestamp(1_700_003_580, UTC),
-                Period=10,
-                Statistics=["Sum", "SampleCount"],
-            )
-        points = sorted(answer["Datapoints"], key=lambda point: point["Timestamp"])
-        return [(point["Sum"], point["SampleCount"]) for point in points]
-
-    async def labels(self, name: str) -> set[tuple[tuple[str, str], ...]]:
-        """Return the dimensions of all series of a metric."""
-        async with self._client() as client:
-            answer = await client.list_metrics(Namespace=self.namespace, MetricName=name)
-        return {
-            tuple((entry["Name"], entry["Value"]) for entry in metric["Dimensions"])
-            for metric in answer["Metrics"]
-        }
-
-    def _client(self) -> AbstractAsyncContextManager[Any]:
-        return get_session().create_client(
-            "cloudwatch",
-            region_name=REGION,
-            endpoint_url=self._url,
-            aws_access_key_id=ACCESS_KEY,
-            aws_secret_access_key=SECRET_KEY,
-        )
 
 
 @pytest.fixture
@@ -206,13 +156,15 @@ async def test_a_server_sends_its_metrics(emulator: EmulatorProcess, aws_env: st
 
 async def test_without_a_namespace_nothing_is_sent(emulator: EmulatorProcess) -> None:
     store = StoreSettings(aws=AwsSettings(region=REGION, endpoint_url=emulator.url))
-    assert build_exporter(Settings(store=store)) is None
-    assert build_exporter(Settings(store=store, telemetry=TelemetrySettings(cloudwatch_namespace="airunner")))
+    assert build_exporter(Settings(store=store), SystemClock()) is None
+    named = TelemetrySettings(cloudwatch_namespace="airunner")
+    assert build_exporter(Settings(store=store, telemetry=named), SystemClock())
 
 
 def test_a_namespace_needs_a_region() -> None:
+    named = TelemetrySettings(cloudwatch_namespace="airunner")
     with pytest.raises(ConfigError, match=r"store\.aws\.region"):
-        build_exporter(Settings(telemetry=TelemetrySettings(cloudwatch_namespace="airunner")))
+        build_exporter(Settings(telemetry=named), SystemClock())
 
 
 @pytest.mark.parametrize("namespace", ["AWS/EC2", ":a", "ä", "x" * 256])

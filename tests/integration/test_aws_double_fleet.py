@@ -196,9 +196,9 @@ async def test_a_secure_string_is_read_by_who_asks_for_its_decryption(ssm: Any, 
 async def test_parameters_are_refused_beyond_the_limits(
     ssm: Any, aws_env: str, changed: dict[str, Any], code: str
 ) -> None:
-    asked = {"Name": f"/{aws_env}/a", "Value": "x", "Type": "String", **changed}
+    arguments = {"Name": f"/{aws_env}/a", "Value": "x", "Type": "String", **changed}
     with refused(code):
-        await ssm.put_parameter(**asked)
+        await ssm.put_parameter(**arguments)
 
 
 async def test_a_parameter_is_not_overwritten_unawares(ssm: Any, aws_env: str) -> None:

@@ -120,10 +120,13 @@ async def test_parameters_that_are_gone_are_the_trouble_of_their_job(deployment:
     good = await deployment.enqueue(10)
     assert [held.job.job_id for held in await deployment.api.dequeue(max_jobs=10)] == [good]
     unreadable = Change(telemetry.store_rows_unreadable)
-    for query in (JobQuery(queue=QUEUE), JobQuery()):
-        listed = [(job.job_id, job.abridged, job.attempt) for job in (await jobs.list_jobs(query)).jobs]
-        assert listed == [(good, False, 1), *((job_id, True, 0) for job_id in reversed(lost))]
+    with structlog.testing.capture_logs() as logs:
+        for query in (JobQuery(queue=QUEUE), JobQuery()):
+            listed = [(job.job_id, job.abridged, job.attempt) for job in (await jobs.list_jobs(query)).jobs]
+            assert listed == [(good, False, 1), *((job_id, True, 0) for job_id in reversed(lost))]
     assert unreadable("payload") == 4
+    # They were named when they were first asked for.
+    assert [entry for entry in logs if entry["log_level"] == "error"] == []
     for job_id, queues in zip(lost, ((), (QUEUE,)), strict=True):
         with bound_to(*queues):
             job = await jobs.cancel_job(job_id)

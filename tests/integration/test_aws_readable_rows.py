@@ -153,6 +153,9 @@ async def test_servers_of_both_forms_work_on_the_same_jobs(servers: Servers, fir
             for teller in (api, one, other):
                 assert await teller.complete(held[job_id], result) is JobState.COMPLETED
                 assert (await teller.jobs.get_job(job_id)).result == result
+        row, kinds = await servers.row(job_ids[0]), {1: "B", 2: "M"}
+        # Each has written its own form: what is read is not one form twice.
+        assert (*row["job_params"], *row["result"]) == (kinds[first], kinds[second])
         assert (await one.jobs.list_jobs(JobQuery())).jobs == (await other.jobs.list_jobs(JobQuery())).jobs
         for api in (one, other):
             copy = await api.jobs.retry_job(job_ids[2], str(uuid.uuid4()))

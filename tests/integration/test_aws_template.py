@@ -18,10 +18,11 @@ from airunner.aws.provision import Change, provision
 from airunner.aws.provision.definitions import ResourceDefinitions
 from airunner.config import load_settings
 from airunner.domain.clock import SystemClock
+from airunner.fleet.aws.layout import FleetLayout, fleet_resources
 from airunner.generation.layout import generation_resources
 from airunner.stores.aws.layout import Layout, resources
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
-from tests.support.template import GENERATION_PATH, PATH
+from tests.support.template import FLEET_PATH, GENERATION_PATH, PATH
 
 pytest_plugins = ("tests.support.aws",)
 
@@ -124,6 +125,32 @@ async def test_the_queues_of_generation_are_the_same_by_stack_and_by_calls(
     await provision(account, generation_of(calls, 2), SystemClock())
     for queue in ("generation", "generation-dlq"):
         assert await attributes(account, queue, stack) == await attributes(account, queue, calls)
+
+
+async def test_queues_and_tables_of_a_fleet_are_the_same_by_stack_and_by_calls(
+    account: Aws, emulator: EmulatorProcess, aws_env: str
+) -> None:
+    by_stack, by_calls = FleetLayout(env=f"{aws_env}a"), FleetLayout(env=f"{aws_env}b")
+    outputs = await deploy_template(emulator, FLEET_PATH, f"fleet-{by_stack.env}", {"Env": by_stack.env})
+    for queue, output in (("termination", "TerminationQueueUrl"), ("housekeeping", "HousekeepingQueueUrl")):
+        assert outputs[output].endswith(f"/{by_stack.queue_name(queue)}")
+    assert (outputs["FleetTableName"], outputs["PoolsTableName"]) == (
+        by_stack.fleet_table,
+        by_stack.pool_table,
+    )
+    found = await provision(account, fleet_resources(by_stack), SystemClock(), dry_run=True)
+    assert [each.name for each in found if each.change is Change.CREATED] == []
+    assert {detail for each in found for detail in each.details} <= DROPPED
+    await provision(account, fleet_resources(by_calls), SystemClock())
+    for table in ("fleet_table", "pool_table"):
+        stacked, called = [
+            await described(account, getattr(layout, table), layout.env) for layout in (by_stack, by_calls)
+        ]
+        assert called.pop("SSEDescription")["Status"] == "ENABLED"
+        assert stacked == called
+    for queue in ("termination", "termination-dlq", "housekeeping", "housekeeping-dlq"):
+        stacked, called = [await attributes(account, queue, layout.env) for layout in (by_stack, by_calls)]
+        assert stacked == called
 
 
 def generation_of(env: str, max_receive_count: int) -> ResourceDefinitions:

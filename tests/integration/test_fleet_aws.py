@@ -13,8 +13,9 @@ from airunner.domain.clock import SystemClock
 from airunner.domain.errors import FailedPrecondition
 from airunner.fleet.aws.layout import CALL_POLICY, FleetLayout, fleet_resources
 from airunner.fleet.aws.records import DynamoDbRecords
+from airunner.fleet.aws.slots import DynamoDbSlots
 from airunner.fleet.messages.housekeeping import TaskType
-from airunner.fleet.ports import FleetRecords
+from airunner.fleet.ports import FleetRecords, Slots, SlotState
 from airunner.fleet.records import (
     ActionKind,
     HousekeepingRun,
@@ -26,7 +27,7 @@ from airunner.fleet.records import (
 from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_stores import options_of
-from tests.support.fleet import FakeRecords
+from tests.support.fleet import FakeRecords, FakeSlots
 
 pytest_plugins = ("tests.support.aws",)
 
@@ -66,11 +67,13 @@ async def made_records(aws: Aws, env: str) -> DynamoDbRecords:
 
 async def test_records_in_memory_do_what_their_port_says() -> None:
     await do_what_the_port_says(FakeRecords())
+    await slots_are_claimed_once(FakeSlots())
 
 
 async def test_records_in_dynamodb_do_what_their_port_says(aws: StrictProxy, aws_env: str) -> None:
     async with Aws(replace(options_of(aws.url), clients=("dynamodb", "sqs"))) as opened:
         await do_what_the_port_says(await made_records(opened, aws_env))
+        await slots_are_claimed_once(DynamoDbSlots(opened, FleetLayout(env=aws_env)))
 
 
 async def do_what_the_port_says(records: FleetRecords) -> None:
@@ -81,6 +84,17 @@ async def do_what_the_port_says(records: FleetRecords) -> None:
     await attempts_count_once(records)
     await runs_and_audits_are_kept(records)
     await pools_are_kept(records)
+
+
+async def slots_are_claimed_once(slots: Slots) -> None:
+    """Until the minute of a claim is over, and never once its message is sent."""
+    assert await slots.claim("a", 100, stale_before=40, new=False) is SlotState.OVER
+    claims = await asyncio.gather(*(slots.claim("a", 100, stale_before=40, new=True) for _ in range(3)))
+    assert sorted(claim.value for claim in claims) == ["claimed", "pending", "pending"]
+    assert await slots.claim("a", 159, stale_before=99, new=True) is SlotState.PENDING
+    assert await slots.claim("a", 160, stale_before=100, new=False) is SlotState.CLAIMED
+    await slots.mark_sent("a", 161)
+    assert await slots.claim("a", 300, stale_before=240, new=True) is SlotState.OVER
 
 
 async def instances_are_marked_and_assigned(records: FleetRecords) -> None:
@@ -170,3 +184,6 @@ async def test_a_write_whose_answer_is_lost_is_known_again(aws: StrictProxy, aws
         assert await records.undrain("i-1")
         aws.faults.next("PutItem", FaultKind.EXECUTE_THEN_DROP)
         assert not await records.count_once("job", "1", 10)
+        slots = DynamoDbSlots(opened, FleetLayout(env=aws_env))
+        aws.faults.next("UpdateItem", FaultKind.EXECUTE_THEN_DROP)
+        assert await slots.claim("a", 100, stale_before=40, new=True) is SlotState.CLAIMED

@@ -14,11 +14,14 @@ from structlog.testing import capture_logs
 
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import PermanentFailure, Unavailable
+from airunner.domain.retry import RetryPolicy
 from airunner.generation.sessions import SessionTable
 from airunner.generation.verdict import GenerationFailure
 from airunner.handlers import Context
 from airunner.handlers.images import Image, Images
 from airunner.handlers.registry import Hooks
+from airunner.local.postgres import LocalPostgres
+from airunner.outbox.enqueueing import enqueue_generation
 from airunner.postgres.pool import Database
 from airunner.queues.memory import MemoryQueue
 from airunner.queues.messages import NewMessage
@@ -79,6 +82,38 @@ async def test_a_success_is_ledger_session_hook_and_notification_at_once(
     assert all(entry["verdict_at"] for entry in await rows_of(database))
     assert (await queue.depth()).visible == 0
     await listener.close()
+
+
+async def test_a_slot_that_becomes_free_is_filled_by_the_next_receive(
+    database: Database, sessions: SessionTable
+) -> None:
+    calls: list[str] = []
+
+    class LoggedQueue(MemoryQueue):
+        async def receive(self, max_messages: int, **options: Any) -> Any:
+            found = await super().receive(max_messages, **options)
+            calls.append(f"receive {max_messages}")
+            return found
+
+    queue = LoggedQueue(SystemClock(), max_receive_count=5)
+    may_end = threading.Semaphore(0)
+
+    def paint() -> None:
+        calls.append("begin")
+        may_end.acquire(timeout=20)
+
+    for _ in range(5):
+        await enqueue(database, "paint")
+    await send_all(database, queue)
+    async with working(make_consumer(queue, sessions, registry(paint=paint), concurrency=lambda: 2)):
+        await until(lambda: calls.count("begin") == 2)
+        for begun in (3, 4, 5):
+            may_end.release()
+            await until(lambda count=begun: calls.count("begin") == count)  # type: ignore[misc]
+        # By the order of the calls: each slot that became free waited for one receive, which was for it.
+        assert calls == ["receive 2", "begin", "begin", *["receive 1", "begin"] * 3]
+        may_end.release(2)
+        await until_sessions(database, done=5)
 
 
 async def test_images_become_rows(database: Database, sessions: SessionTable, queue: MemoryQueue) -> None:
@@ -471,35 +506,54 @@ async def test_what_handlers_print_is_logged(
 
 
 async def test_postgresql_is_away_for_ten_minutes_after_the_answer_of_the_provider(
-    database: Database, sessions: SessionTable
+    postgres: LocalPostgres, database: Database, sessions: SessionTable
 ) -> None:
+    """The server is killed; the ten minutes are those of the clock by which worker and queue wait."""
     clock = ManualClock()
     queue = MemoryQueue(clock, max_receive_count=5)
-    away = Outage(database, "airunner")
     calls: list[str] = []
 
     def paint(ctx: Context) -> str:
         calls.append(ctx.request_id)
-        away.is_away = True
+        postgres.kill()
         return "a picture"
 
     session_id = await enqueue(database, "paint")
     await send_all(database, queue)
-    async with working(make_consumer(queue, away, registry(paint=(paint, HOOKS)), clock=clock)):
-        await until(lambda: away.refused > 0)
-        for _ in range(600):
-            clock.advance(1)
-            await turns(5)
-        assert [kept.receive_count for kept in queue._kept.values()] == [1]
-        away.is_away = False
-
-        async def is_done() -> bool:
-            clock.advance(1)
-            await asyncio.sleep(0.01)
-            return not queue._kept
-
-        while not await is_done():
-            assert away.refused < 10_000
-        await until_sessions(database, done=1)
+    consumer = make_consumer(queue, sessions, registry(paint=(paint, HOOKS)), clock=clock)
+    with capture_logs() as logs:
+        async with working(consumer):
+            try:
+                await until(lambda: any(entry["event"] == "verdict.failed" for entry in logs))
+                for _ in range(600):
+                    clock.advance(1)
+                    await turns(5)
+            finally:
+                postgres.start()
+            assert [kept.receive_count for kept in queue._kept.values()] == [1]
+            while queue._kept:
+                clock.advance(1)
+                await asyncio.sleep(0.01)
+            await until_sessions(database, done=1)
     assert calls == [session_id]
     assert await effects(database) == [(session_id, "done")]
+
+
+async def test_one_poisoned_message_in_a_hundred_lets_the_others_flow(
+    database: Database, sessions: SessionTable, queue: MemoryQueue
+) -> None:
+    def paint(payload: dict[str, Any]) -> None:
+        if payload.get("poisoned"):
+            raise OSError("the provider chokes on it")
+
+    rows = [{"n": number, "poisoned": number == 50} for number in range(100)]
+    async with database.transaction() as connection:
+        for row in rows:
+            await enqueue_generation(connection, "paint", row)
+    await send_all(database, queue)
+    await queue.send([NewMessage(body="no JSON")])
+    # The poisoned one is tried again after a long pause, and holds up nobody meanwhile.
+    policy = RetryPolicy(first_seconds=600)
+    async with working(make_consumer(queue, sessions, registry(paint=paint), policy=policy)):
+        await until_sessions(database, done=99, running=1)
+    assert [message.receive_count for message in queue._kept.values()] == [1]

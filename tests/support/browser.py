@@ -79,8 +79,20 @@ class Browser:
 
     def text(self, selector: str) -> str:
         """Return the text of an element with all its white space."""
-        script = "return document.querySelector(arguments[0]).textContent"
-        return str(self._ask("POST", "/execute/sync", {"script": script, "args": [selector]}))
+        return str(self.script("return document.querySelector(arguments[0]).textContent", selector))
+
+    def attribute(self, selector: str, name: str) -> str:
+        """Return an attribute of an element."""
+        script = "return document.querySelector(arguments[0]).getAttribute(arguments[1])"
+        return str(self.script(script, selector, name))
+
+    def script(self, text: str, *arguments: object) -> Any:
+        """Run a function's body in the page, and return what it returns."""
+        return self._ask("POST", "/execute/sync", {"script": text, "args": arguments})
+
+    def until(self, script: str, wanted: object) -> None:
+        """Wait until a script in the page returns this."""
+        eventually(lambda: bool(self.script(script) == wanted), f"{script} is {wanted!r}")
 
     def write(self, selector: str, text: str) -> None:
         """Type a text in place of what a field holds."""

@@ -10,6 +10,7 @@ from typing import TypeVar
 from airunner.domain.errors import AirunnerError, FailedPrecondition, NotFound
 from airunner.domain.splitting import split_by_count
 from airunner.fleet.messages.housekeeping import TaskType
+from airunner.fleet.ports import SlotState
 from airunner.fleet.records import (
     HousekeepingRun,
     Instance,
@@ -238,3 +239,40 @@ class FakePrices:
 
     def hourly_usd(self, instance_type: str) -> float | None:
         return self.listed.get(instance_type)
+
+
+class FakeSlots(FakeFaults):
+    """Implements Slots with dictionaries. `die` lets a call end its process, before or after its effect."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claimed: dict[str, int] = {}
+        self.sent: set[str] = set()
+        self._death: tuple[str, str, BaseException] | None = None
+
+    def die(self, call: str, when: str, death: BaseException) -> None:
+        self._death = (call, when, death)
+
+    async def claim(self, slot: str, now: int, *, stale_before: int, new: bool) -> SlotState:
+        self.call("claim")
+        self._perhaps_die("claim", "before")
+        since = self.claimed.get(slot)
+        if slot in self.sent or (since is None and not new):
+            return SlotState.OVER
+        if since is not None and since > stale_before:
+            return SlotState.PENDING
+        self.claimed[slot] = now
+        self._perhaps_die("claim", "after")
+        return SlotState.CLAIMED
+
+    async def mark_sent(self, slot: str, now: int) -> None:
+        self.call("mark_sent")
+        self._perhaps_die("mark_sent", "before")
+        assert self.claimed[slot] <= now
+        self.sent.add(slot)
+        self._perhaps_die("mark_sent", "after")
+
+    def _perhaps_die(self, call: str, when: str) -> None:
+        if self._death and self._death[:2] == (call, when):
+            death, self._death = self._death[2], None
+            raise death

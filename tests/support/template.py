@@ -9,6 +9,7 @@ import yaml
 
 PATH = Path(__file__).parents[2] / "infra" / "airunner.yaml"
 GENERATION_PATH = PATH.with_name("generation.yaml")
+FLEET_PATH = PATH.with_name("fleet.yaml")
 
 
 class _Loader(yaml.SafeLoader):

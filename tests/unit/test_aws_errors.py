@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp.client_reqrep import ConnectionKey
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
@@ -17,6 +19,7 @@ from airunner.aws.errors import (
     Failure,
     Refused,
     TransactionCancelled,
+    may_have_happened,
     read_error,
 )
 from airunner.domain.errors import AirunnerError, InternalError, ResourceExhausted, Unavailable
@@ -103,10 +106,31 @@ def test_time_runs_out(error: Exception) -> None:
     assert_verdict(failure_of(error), ErrorKind.TIMED_OUT, Unavailable, "timeout")
 
 
+def test_it_is_known_what_cannot_have_happened() -> None:
+    key = ConnectionKey("x", 80, False, True, None, None, None)
+    refused = aiohttp.ClientConnectorError(key, ConnectionRefusedError())
+    unreached = (
+        boto.EndpointConnectionError(endpoint_url="http://x", error=refused),
+        boto.ConnectTimeoutError(endpoint_url="http://x"),
+        client_error("ServiceUnavailable", 503),
+        client_error("Throttling"),
+        client_error("AccessDenied", 403),
+    )
+    assert not any(may_have_happened(failure_of(error).verdict()) for error in unreached)
+    doubtful = (
+        boto.EndpointConnectionError(endpoint_url="http://x", error=aiohttp.ClientOSError()),
+        boto.ConnectionClosedError(endpoint_url="http://x"),
+        client_error("InternalFailure", 500),
+        TimeoutError(),
+    )
+    assert all(may_have_happened(failure_of(error).verdict()) for error in doubtful)
+    assert may_have_happened(asyncio.CancelledError())
+
+
 def assert_verdict(failure: Failure, kind: ErrorKind, told: type[AirunnerError], outcome: str) -> None:
     assert failure.kind is kind
     assert failure.kind.may_pass
-    assert type(failure.verdict()) is told
+    assert isinstance(failure.verdict(), told)
     assert failure.kind.outcome == outcome
 
 

@@ -16,7 +16,7 @@ from botocore.session import get_session
 from airunner.aws.provision import definitions
 from airunner.stores.aws import layout
 from airunner.stores.aws.layout import Layout
-from tests.support.template import GENERATION_PATH, PATH, load_template, resources
+from tests.support.template import FLEET_PATH, GENERATION_PATH, PATH, load_template, resources
 
 PACKAGE = Path(__file__).parents[2] / "src" / "airunner"
 STORE = PACKAGE / "stores" / "aws"
@@ -55,7 +55,7 @@ def test_the_linter_has_nothing_to_say() -> None:
         "--regions",
     ]
     found = subprocess.run(
-        [*lint, "eu-west-1", "us-east-1", "--", str(PATH), str(GENERATION_PATH)],
+        [*lint, "eu-west-1", "us-east-1", "--", str(PATH), str(GENERATION_PATH), str(FLEET_PATH)],
         capture_output=True,
         text=True,
         timeout=100,

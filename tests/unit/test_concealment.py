@@ -13,6 +13,7 @@ from airunner.config import (
     environment_for_children,
     environment_for_jobs,
     environment_handing_over,
+    environment_without_settings,
     exposed_secrets,
     load_settings,
     take_over_secrets,
@@ -112,6 +113,15 @@ def test_jobs_inherit_neither_our_variables_nor_headers_for_otlp(variables: pyte
     }
     assert "AIRUNNER_API_KEY" not in inherited
     assert inherited.keys() <= environment_for_children().keys()
+
+
+def test_children_that_nobody_configured_inherit_no_setting(variables: pytest.MonkeyPatch) -> None:
+    settings = ("AIRUNNER_LISTEN", "DATABASE_URL", "SQS_MAIN_QUEUE_URL", "START_GEN_WORKER", "AWS_PROFILE")
+    for name in settings:
+        variables.setenv(name, "true")
+    inherited = environment_without_settings()
+    assert not inherited.keys() & set(settings)
+    assert inherited["PATH"] == os.environ["PATH"]
 
 
 def test_the_file_of_a_setting_is_known(variables: pytest.MonkeyPatch, tmp_path: Path) -> None:

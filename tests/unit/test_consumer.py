@@ -21,6 +21,20 @@ async def test_receives_no_more_than_its_free_slots() -> None:
         assert bench.gates.most_at_once == 2
 
 
+async def test_a_free_slot_waits_for_one_receive_at_most_while_a_delivery_waits() -> None:
+    async with working(concurrency=4) as bench:
+        bench.source.deliver("a", "b", "c")
+        await until(lambda: len(bench.gates.running) == 3 and bench.source.waiting == 1)
+        for key in ("a", "b", "c"):
+            bench.gates.end(key)
+        await until(lambda: sum(map(len, bench.source.acked)) == 3)
+        # Three slots became free while a receive for the fourth was under way: they join the next one.
+        assert bench.source.requested == [4, 1]
+        bench.source.deliver("d", "e", "f", "g")
+        await until(lambda: bench.gates.running == {"d", "e", "f", "g"})
+        assert bench.source.requested == [4, 1, 3]
+
+
 async def test_a_slow_delivery_delays_no_other() -> None:
     async with working(concurrency=2) as bench:
         bench.source.deliver("slow")

@@ -450,6 +450,8 @@ def test_a_failure_is_of_one_of_a_few_kinds() -> None:
     assert failure_kind(end) == "NonZeroExit"
     assert failure_kind(replace(end, exit_code=127)) == "CannotStart"
     assert failure_kind(replace(end, exit_code=0)) == "Other"
+    assert failure_kind(replace(end, is_handler=True)) == "HandlerError"
+    assert failure_kind(replace(end, is_handler=True, status=EndStatus.TIMEOUT)) == "Timeout"
     assert failure_kind(replace(end, status=EndStatus.TIMEOUT)) == "Timeout"
     assert failure_kind(replace(end, status=EndStatus.INTERRUPTED)) == "Interrupted"
 

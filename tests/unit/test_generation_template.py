@@ -1,4 +1,4 @@
-"""The template of generation by itself: alarms, and no right too many; and queues that must not be one."""
+"""The template of generation by itself: its alarms, and queues that must not be one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from tests.support.template import GENERATION_PATH, load_template, resources
 
 QUEUES = resources("AWS::SQS::Queue", GENERATION_PATH)
 ALARMS = resources("AWS::CloudWatch::Alarm", GENERATION_PATH)
-POLICIES = resources("AWS::IAM::ManagedPolicy", GENERATION_PATH)
 URL = "https://sqs.eu-west-1.amazonaws.com/1"
 
 
@@ -41,27 +40,6 @@ def test_depth_age_and_dead_letters_have_alarms() -> None:
     told = {"Fn::If": ["HasTopic", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]}
     for alarm in ALARMS.values():
         assert (alarm["AlarmActions"], alarm["TreatMissingData"]) == (told, "notBreaching")
-
-
-def test_everybody_may_do_what_is_theirs_and_no_more() -> None:
-    rights = {
-        (policy, statement["Resource"]["Fn::GetAtt"], action.removeprefix("sqs:"))
-        for policy, properties in POLICIES.items()
-        for statement in properties["PolicyDocument"]["Statement"]
-        for action in listed(statement["Action"])
-    }
-    queue, dead_letters = "GenerationQueue.Arn", "GenerationDeadLetters.Arn"
-    taking = ("ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "ReceiveMessage")
-    assert rights == {
-        ("RelayPolicy", queue, "SendMessage"),
-        *(("WorkerPolicy", queue, right) for right in taking),
-        *(
-            ("WorkerPolicy", dead_letters, right)
-            for right in ("GetQueueAttributes", "GetQueueUrl", "SendMessage")
-        ),
-        *(("OperatorPolicy", dead_letters, right) for right in (*taking, "GetQueueUrl")),
-        *(("OperatorPolicy", queue, right) for right in ("GetQueueAttributes", "SendMessage")),
-    }
 
 
 def test_queues_are_encrypted_and_reached_by_tls_alone() -> None:
@@ -93,7 +71,3 @@ def test_a_job_queue_that_is_the_message_queue_is_refused(tmp_path: Path, flags:
         generation_resources(load_settings(environ={}, flags=given, cwd=tmp_path).settings)
     for other in ({"outbox.sink": "jobs"}, {"store.type": "sqlite"}):
         generation_resources(load_settings(environ={}, flags={**given, **other}, cwd=tmp_path).settings)
-
-
-def listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]

@@ -13,6 +13,7 @@ from airunner.cli.main import build_app
 from airunner.config import load_settings
 from airunner.config.layers import known_variables
 from airunner.domain.clock import SystemClock
+from airunner.fleet.aws.connection import fleet_layout
 from airunner.generation.start import check_settings
 from airunner.outbox.relay import RelayOptions
 from airunner.outbox.start import OutboxRelay, postgres_options, queue_addresses
@@ -33,12 +34,15 @@ def name_of(path: Path) -> str:
 
 def test_there_is_one_of_each_for_each_program() -> None:
     assert [unit.name for unit in UNITS] == [
+        "airunner-fleet-housekeeping.service",
+        "airunner-fleet-termination.service",
         "airunner-generation-worker.service",
         "airunner-outbox-relay.service",
         "airunner-server.service",
         "airunner-worker.service",
     ]
     assert [example.name for example in EXAMPLES] == [
+        "fleet.env.example",
         "generation.env.example",
         "outbox.env.example",
         "server.env.example",
@@ -89,7 +93,8 @@ def test_the_page_on_deployment_prints_no_units_but_names_these() -> None:
 
 def test_jobs_run_as_another_user_than_the_server() -> None:
     users = [service_of(unit)["User"] for unit in UNITS]
-    assert users == ["airunner-generation", "airunner-outbox", "airunner", "airunner-jobs"]
+    processors = ["airunner-fleet", "airunner-fleet"]
+    assert users == [*processors, "airunner-generation", "airunner-outbox", "airunner", "airunner-jobs"]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
@@ -105,11 +110,15 @@ def test_a_stop_may_take_longer_than_the_grace_of_what_it_stops(tmp_path: Path) 
         load_settings(environ=variables_of(name), cwd=tmp_path).settings
         for name in ("server", "outbox", "worker", "generation")
     )
-    sending = RelayOptions(relay_id="any")
+    sending, consumer = RelayOptions(relay_id="any"), ConsumerOptions()
+    # What is held, what is given back, and the last metrics.
+    processor = consumer.drain_seconds + consumer.release_seconds + 5
     longest = {
         "airunner-server": LONGEST_DRAIN_SECONDS + server.limits.shutdown_grace_seconds,
         "airunner-worker": worker.worker.drain_seconds + worker.worker.grace_seconds,
-        "airunner-generation-worker": generation.generation.drain_seconds + ConsumerOptions().release_seconds,
+        "airunner-generation-worker": generation.generation.drain_seconds + consumer.release_seconds,
+        "airunner-fleet-termination": processor,
+        "airunner-fleet-housekeeping": processor,
         # A claim that is under way, what is being sent, and the word that it waits no more.
         "airunner-outbox-relay": sending.grace_seconds + 2 * postgres_options(relay).statement_seconds,
     }
@@ -151,6 +160,19 @@ def test_the_example_of_the_generation_worker_is_one(tmp_path: Path) -> None:
     settings = load_settings(environ=variables_of("generation"), cwd=tmp_path).settings
     check_settings(settings)
     assert settings.generation.handlers == ("shop.generators",)
+
+
+def test_the_example_of_a_fleet_is_one(tmp_path: Path) -> None:
+    loaded = load_settings(environ=variables_of("fleet"), cwd=tmp_path)
+    assert loaded.unknown_variables == ()
+    settings = loaded.settings
+    layout = fleet_layout(settings)
+    assert (layout.fleet_table, layout.pool_table) == ("airunner_fleet", "airunner_fleet_pools")
+    urls = (settings.fleet.termination_queue_url, settings.fleet.housekeeping_queue_url)
+    names = [(url or "").rpartition("/")[2] for url in urls]
+    assert names == [layout.queue_name("termination"), layout.queue_name("housekeeping")]
+    assert settings.fleet.prices == {"m5.large": 0.107, "c5.xlarge": 0.192}
+    assert settings.token_keys
 
 
 def test_the_example_of_the_worker_needs_nothing_of_aws(tmp_path: Path) -> None:

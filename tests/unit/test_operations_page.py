@@ -10,6 +10,7 @@ import pytest
 
 from airunner import telemetry
 from airunner.generation.dead_letters import OUR_CODES
+from airunner.telemetry.fleet_metrics import CLOUDWATCH_NAMES, FLEET_METRICS
 from airunner.telemetry.instruments import Instrument
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text()
@@ -19,17 +20,19 @@ SIDES = [
     ("Of a worker", telemetry.WORKER_METRICS),
     ("Of a relay", telemetry.OUTBOX_METRICS),
     ("Of a generation worker", telemetry.GENERATION_METRICS),
+    ("Of the processors of a fleet", FLEET_METRICS),
 ]
+NAMES = ["server", "worker", "relay", "generation", "fleet"]
 HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 
 
-@pytest.mark.parametrize(("heading", "instruments"), SIDES, ids=["server", "worker", "relay", "generation"])
+@pytest.mark.parametrize(("heading", "instruments"), SIDES, ids=NAMES)
 def test_every_metric_is_described_and_nothing_else(heading: str, instruments: Sequence[Instrument]) -> None:
     said = [(name, shown, labels_in(labels)) for name, shown, labels, _, _ in rows(heading)]
     assert said == [(each.name, each.prometheus_name, each.labels) for each in instruments]
 
 
-@pytest.mark.parametrize(("heading", "instruments"), SIDES, ids=["server", "worker", "relay", "generation"])
+@pytest.mark.parametrize(("heading", "instruments"), SIDES, ids=NAMES)
 def test_hardly_a_metric_is_without_an_alert(heading: str, instruments: Sequence[Instrument]) -> None:
     """What only makes sense beside another has none of its own."""
     silent = {name for name, _, _, _, alert in rows(heading) if not alert}
@@ -45,6 +48,14 @@ def test_queries_name_metrics_that_exist() -> None:
     known = {each.prometheus_name for _, instruments in SIDES for each in instruments}
     used = set(re.findall(r"\bairunner_\w+", PAGE))
     assert used - known - {f"{name}{suffix}" for name in known for suffix in HISTOGRAM_SUFFIXES} == set()
+
+
+def test_the_names_in_cloudwatch_are_told() -> None:
+    meanings = {name: meaning for name, _, _, meaning, _ in rows("Of the processors of a fleet")}
+    for instrument in FLEET_METRICS:
+        called = CLOUDWATCH_NAMES.get(instrument)
+        told = re.findall(r"CloudWatch: `(\w+)`(?:, dimension `(\w+)`)?", meanings[instrument.name])
+        assert told == ([(called.name, "".join(called.labels))] if called else [])
 
 
 def rows(heading: str) -> list[tuple[str, str, str, str, str]]:

@@ -29,7 +29,7 @@ EVENTS = {
 }
 READING = {"Coverage", "EventBuffer", "LogProof", "LogVerdict", "VerdictKind"}
 HANDLERS = {"Context", "HandlerError", "JobProcessingError", "PermanentFailure", "handler"}
-GENERATION = {"Image", "Images"}
+GENERATION = {"GenerationFailure", "GenerationSession", "Image", "Images"}
 OUTBOX = {"enqueue_generation", "enqueue_generation_sync", "start_outbox_relay"}
 ERRORS = {
     *("AirunnerError", "AlreadyExists", "DeadlineExceeded", "FailedPrecondition", "InternalError"),

@@ -93,6 +93,10 @@ async def test_to_wait_for_news_as_a_holder_reads_no_parameters(
     bell = holder_bell(held.job.job_id)
     await until(lambda: services.notifier.heard)
     for number in range(1, RINGS + 1):
+        await services.events.publish_events(held.task_token, [make_line(number)])
+    # What its job prints is no news to a holder.
+    assert store.lives == 0
+    for number in range(1, RINGS + 1):
         services.notifier.ring(bell)
         await until(lambda number=number: store.lives >= number)  # type: ignore[misc]  # of this turn
     assert not call.done()

@@ -8,17 +8,19 @@ of them see is to be averaged.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter as Tally
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
+from airunner.aws.errors import may_have_happened
 from airunner.domain.errors import error_text
 from airunner.domain.splitting import split_by_count
-from airunner.telemetry.instruments import Counter, Gauge, Histogram
+from airunner.telemetry.instruments import Counter, ExactHistogram, ForeignName, Gauge, Histogram
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airunner.aws.calls import Aws
     from airunner.domain.clock import Clock
@@ -27,7 +29,11 @@ if TYPE_CHECKING:
 _log = get_logger("airunner.cloudwatch")
 
 DATA_AT_ONCE: Final = 1_000
+VALUES_AT_ONCE: Final = 150
 MOST_SERIES: Final = 500
+MOST_VALUES: Final = 10_000
+"""How many values of a series wait to be told; others that come while CloudWatch takes none are lost."""
+_MOST_CHARACTERS: Final = 1_024
 _CLOSE_SECONDS: Final = 4.0
 _UNITS: Final = {"s": "Seconds", "By": "Bytes"}
 
@@ -37,11 +43,14 @@ _Counts: TypeAlias = "tuple[float, ...]"
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """One datum to send, and what was counted in all when it was made; nothing for what is no count."""
+    """One datum to send, and what is known when it was told."""
 
     key: _Key
     datum: dict[str, Any]
     counted: _Counts = ()
+    """What was counted in all when it was made, or how often it was shown; nothing for other gauges."""
+    values: _Counts = ()
+    """The values that it tells, where each of them is told."""
 
 
 class CloudWatchExporter:
@@ -49,18 +58,38 @@ class CloudWatchExporter:
 
     What could not be sent goes with the next time. A call whose reply is lost is repeated, so counts may,
     once in a while, be told twice.
+
+    With `at_most_once` nothing is: what a call carried that may have happened is given up when its answer is
+    lost, so `aws` must try each call once. A gauge is then told each time that it was shown, not each time
+    that somebody asks.
     """
 
-    def __init__(self, aws: Aws, namespace: str, instruments: Sequence[Instrument], clock: Clock) -> None:
+    def __init__(
+        self,
+        aws: Aws,
+        namespace: str,
+        instruments: Sequence[Instrument],
+        clock: Clock,
+        *,
+        names: Mapping[Instrument, ForeignName] | None = None,
+        at_most_once: bool = False,
+    ) -> None:
+        """`names` are those that CloudWatch is told, in place of an instrument's own."""
         self._aws = aws
         self._namespace = namespace
         self._instruments = instruments
         self._clock = clock
+        self._names = names or {}
+        self._at_most_once = at_most_once
         self._sent: dict[_Key, _Counts] = {}
+        self._untold: dict[_Key, Tally[float]] = {}
         self._series: set[_Key] = set()
 
     async def __aenter__(self) -> Self:
         await self._aws.__aenter__()
+        for instrument in self._instruments:
+            if isinstance(instrument, ExactHistogram):
+                instrument.remember()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -77,9 +106,26 @@ class CloudWatchExporter:
         at = datetime.fromtimestamp(self._clock.now() / 1000, UTC)
         points = self._bounded(list(self._points()))
         for some in split_by_count(points, DATA_AT_ONCE):
-            data = [{**point.datum, "Timestamp": at} for point in some]
+            await self._put(some, at)
+
+    async def _put(self, points: Sequence[_Point], at: datetime) -> None:
+        data = [{**point.datum, "Timestamp": at} for point in points]
+        try:
             await self._aws.cloudwatch("PutMetricData", Namespace=self._namespace, MetricData=data)
-            self._sent.update((point.key, point.counted) for point in some if point.counted)
+        except BaseException as error:
+            if self._at_most_once and may_have_happened(error):
+                self._note(points)
+                _log.warning("metrics.answer_lost", data=len(data))
+            raise
+        self._note(points)
+
+    def _note(self, points: Sequence[_Point]) -> None:
+        """Remember what was told."""
+        for point in points:
+            if point.counted:
+                self._sent[point.key] = point.counted
+            for value in point.values:
+                del self._untold[point.key][value]
 
     def _bounded(self, points: Sequence[_Point]) -> list[_Point]:
         """Leave out series beyond the most there may be; those that were first stay."""
@@ -97,7 +143,9 @@ class CloudWatchExporter:
                 case Counter():
                     yield from self._counts(instrument)
                 case Gauge():
-                    yield from _gauges(instrument)
+                    yield from self._gauges(instrument)
+                case ExactHistogram():
+                    yield from self._exact_values(instrument)
                 case Histogram():
                     yield from self._histograms(instrument)
 
@@ -107,8 +155,28 @@ class CloudWatchExporter:
             (before,) = self._sent.get(key, (0.0,))
             # A series that stands still costs nothing while it is not sent.
             if count != before:
-                unit = _UNITS.get(counter.unit, "Count")
-                yield _Point(key, _datum(counter, values, unit) | {"Value": count - before}, (count,))
+                datum = self._datum(counter, values, "Count") | {"Value": count - before}
+                yield _Point(key, datum, (count,))
+
+    def _gauges(self, gauge: Gauge) -> Iterator[_Point]:
+        shown = (float(gauge.times_shown),) if self._at_most_once else ()
+        for values, value in gauge.read().items():
+            key = (gauge.name, values)
+            if not shown or self._sent.get(key, (0.0,)) != shown:
+                yield _Point(key, self._datum(gauge, values) | {"Value": value}, shown)
+
+    def _exact_values(self, histogram: ExactHistogram) -> Iterator[_Point]:
+        for values, taken in histogram.take().items():
+            untold = self._untold.setdefault((histogram.name, values), Tally())
+            untold.update(taken[: max(0, MOST_VALUES - len(untold))])
+        for key, untold in self._untold.items():
+            if key[0] != histogram.name:
+                continue
+            for some in split_by_count(list(untold.items()), VALUES_AT_ONCE):
+                told = {"Values": [value for value, _ in some], "Counts": [float(count) for _, count in some]}
+                yield _Point(
+                    key, self._datum(histogram, key[1]) | told, values=tuple(value for value, _ in some)
+                )
 
     def _histograms(self, histogram: Histogram) -> Iterator[_Point]:
         for values, reading in histogram.read_all().items():
@@ -117,14 +185,25 @@ class CloudWatchExporter:
             before = self._sent.get(key, (0.0,) * len(counts))
             recorded = [now - then for now, then in zip(counts, before, strict=True)]
             if any(recorded):
-                datum = _datum(histogram, values, _UNITS.get(histogram.unit, "None"))
-                yield _Point(key, datum | _values(histogram, reading, recorded), counts)
+                datum = self._datum(histogram, values) | _values(histogram, reading, recorded)
+                yield _Point(key, datum, counts)
+
+    def _datum(self, instrument: Instrument, values: LabelValues, unit: str = "None") -> dict[str, Any]:
+        native = ForeignName(instrument.name, _UNITS.get(instrument.unit, unit), instrument.labels)
+        called = self._names.get(instrument, native)
+        dimensions = zip(called.labels, map(_dimension, values), strict=True)
+        return {
+            "MetricName": called.name,
+            # An empty value is none to CloudWatch.
+            "Dimensions": [{"Name": name, "Value": value} for name, value in dimensions if value],
+            "Unit": called.unit,
+        }
 
 
-def _gauges(gauge: Gauge) -> Iterator[_Point]:
-    for values, value in gauge.read().items():
-        datum = _datum(gauge, values, _UNITS.get(gauge.unit, "None"))
-        yield _Point((gauge.name, values), datum | {"Value": value})
+def _dimension(value: str) -> str:
+    """Return a label's value as CloudWatch takes it; one that it refuses would keep all others from it."""
+    plain = "".join(one if " " <= one <= "~" else "?" for one in value)
+    return plain.strip()[:_MOST_CHARACTERS]
 
 
 def _values(histogram: Histogram, reading: HistogramReading, recorded: Sequence[float]) -> dict[str, Any]:
@@ -132,13 +211,3 @@ def _values(histogram: Histogram, reading: HistogramReading, recorded: Sequence[
     bounds = (*histogram.bounds, reading.highest)
     told = [(bound, count) for bound, count in zip(bounds, recorded, strict=True) if count]
     return {"Values": [bound for bound, _ in told], "Counts": [count for _, count in told]}
-
-
-def _datum(instrument: Instrument, values: LabelValues, unit: str) -> dict[str, Any]:
-    labels = zip(instrument.labels, values, strict=True)
-    return {
-        "MetricName": instrument.name,
-        # An empty value is none to CloudWatch.
-        "Dimensions": [{"Name": name, "Value": value} for name, value in labels if value],
-        "Unit": unit,
-    }

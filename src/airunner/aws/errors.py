@@ -7,6 +7,7 @@ here repeats what AWS wrote: its messages may quote items.
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -60,6 +61,10 @@ class Refused(InternalError):
         self.code = code
 
 
+class NotPerformed(Unavailable):
+    """AWS could not be reached by the last try, or said that it is away: that try has changed nothing."""
+
+
 class ErrorKind(enum.Enum):
     """What is to be done about a failure. The value is the `outcome` it is counted under."""
 
@@ -92,7 +97,8 @@ class Failure:
             case ErrorKind.THROTTLED:
                 return ResourceExhausted("The store is too busy; try again later.")
             case ErrorKind.TIMED_OUT | ErrorKind.AWAY:
-                return Unavailable("The store does not answer; try again.")
+                kind = NotPerformed if self.code in _NOT_PERFORMED else Unavailable
+                return kind("The store does not answer; try again.")
             case ErrorKind.FAULT:
                 return Refused(self.code)
 
@@ -110,8 +116,14 @@ def read_error(error: Exception) -> Failure | ConditionFailed | TransactionCance
         return _read_reply(error)
     for kind, classes in _BY_CLASS:
         if isinstance(error, classes):
-            return Failure(kind, type(error).__name__)
+            return Failure(kind, _BROKEN if _is_broken(error) else type(error).__name__)
     return Failure(ErrorKind.FAULT, type(error).__name__)
+
+
+def may_have_happened(error: BaseException) -> bool:
+    """Return whether a call of one try that ended so may have been performed nevertheless."""
+    is_unanswered = isinstance(error, Unavailable | asyncio.CancelledError)
+    return is_unanswered and not isinstance(error, NotPerformed)
 
 
 def read_failed_entry(entry: Mapping[str, Any]) -> AirunnerError:
@@ -155,6 +167,14 @@ def _bare(code: str) -> str:
     return code.rpartition("#")[2].rpartition(".")[2]
 
 
+def _is_broken(error: Exception) -> bool:
+    """Return whether a connection broke that was there: the SDK says the same of one that was never made."""
+    if not isinstance(error, boto.EndpointConnectionError):
+        return False
+    cause: object = error.kwargs.get("error")
+    return isinstance(cause, Exception) and not isinstance(cause, aiohttp.ClientConnectorError)
+
+
 def _told_apart(code: str, message: str) -> str:
     """Return a code of our own for a case that AWS tells from others in its text alone."""
     return next((own for general, part, own in _TOLD_APART if general == code and part in message), code)
@@ -191,6 +211,14 @@ _AWAY_CODES: Final = frozenset({
     "RequestTimeoutException",
     "ServiceUnavailable",
     "TransactionConflictException",
+})  # fmt: skip
+
+_BROKEN: Final = "ConnectionBroken"
+# Nothing was sent, or it was sent back.
+_NOT_PERFORMED: Final = frozenset({
+    "ConnectTimeoutError",
+    "EndpointConnectionError",
+    "ServiceUnavailable",
 })  # fmt: skip
 
 _PASSING_REASONS: Final = {

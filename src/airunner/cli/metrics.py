@@ -12,22 +12,51 @@ from airunner.cli.printing import announce
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from airunner.config import ListenAddress
+    from airunner.config import ListenAddress, Settings
     from airunner.telemetry.instruments import Instrument
 
 
 @contextmanager
 def collected_metrics(service: str, instruments: Sequence[Instrument], instance: str = "") -> Iterator[None]:
-    """Have metrics collected while the context lasts; at its end what is left is sent, in 5 s at most."""
+    """Have metrics collected while the context lasts; at its end what is left is sent, in 5 s at most.
+
+    One that is named twice, as a part of two lists, is collected once.
+    """
     from airunner import telemetry
     from airunner.config import process_environment
 
     name = instance or f"{socket.gethostname()}-{os.getpid()}"
-    metrics = telemetry.set_up_metrics(service, name, instruments, process_environment())
+    metrics = telemetry.set_up_metrics(
+        service, name, tuple(dict.fromkeys(instruments)), process_environment()
+    )
     try:
         yield
     finally:
         metrics.close()
+
+
+def server_instruments(settings: Settings) -> Sequence[Instrument]:
+    """Return what a server measures, with what works beside it in its process."""
+    from airunner import telemetry
+    from airunner.telemetry.fleet_metrics import FLEET_METRICS
+
+    generation = telemetry.GENERATION_METRICS if settings.generation.start_worker else ()
+    fleet = FLEET_METRICS if settings.fleet.run else ()
+    return (*telemetry.SERVER_METRICS, *generation, *fleet)
+
+
+def worker_instruments(settings: Settings) -> Sequence[Instrument]:
+    """Return what a worker of jobs measures; with sink `jobs` it gives verdicts."""
+    from airunner import telemetry
+
+    return (*telemetry.WORKER_METRICS, *(telemetry.VERDICT_METRICS if settings.outbox.sink == "jobs" else ()))
+
+
+def relay_instruments(settings: Settings) -> Sequence[Instrument]:
+    """Return what a relay measures; with handlers it gives the verdicts of lost work."""
+    from airunner import telemetry
+
+    return (*telemetry.OUTBOX_METRICS, *(telemetry.VERDICT_METRICS if settings.generation.handlers else ()))
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from airunner.config.loading import (
     Loaded,
     environment_for_children,
     environment_for_jobs,
+    environment_without_settings,
     load_settings,
     process_environment,
 )
@@ -81,6 +82,7 @@ __all__ = [
     "environment_for_children",
     "environment_for_jobs",
     "environment_handing_over",
+    "environment_without_settings",
     "exposed_secrets",
     "load_settings",
     "parameter_layer",

@@ -16,6 +16,7 @@ from airunner.config.errors import ConfigError, did_you_mean, problem_of
 from airunner.config.layers import (
     CREDENTIAL_VARIABLES,
     DATABASE_VARIABLES,
+    FOREIGN_VARIABLES,
     PREFIX,
     Layer,
     Origin,
@@ -148,6 +149,19 @@ def environment_for_jobs(settings: Settings | None = None) -> dict[str, str]:
 def environment_for_children() -> dict[str, str]:
     """The environment of programs of ours that have their own settings: without airunner's variables."""
     return {name: text for name, text in os.environ.items() if not name.startswith(PREFIX)}
+
+
+def environment_without_settings() -> dict[str, str]:
+    """The same without other programs' variables that are settings here, for children that nobody configured.
+
+    They, and those of the SDK of AWS, may be set for other purposes: `START_GEN_WORKER`, `DATABASE_URL`.
+    """
+    foreign = {*FOREIGN_VARIABLES, *DATABASE_VARIABLES}
+    return {
+        name: text
+        for name, text in environment_for_children().items()
+        if name not in foreign and not name.startswith("AWS_")
+    }
 
 
 def _is_filled_by(text: str, value: object) -> bool:

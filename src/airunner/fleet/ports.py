@@ -6,6 +6,7 @@ ResourceExhausted for what is away or throttles, others for what is refused.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -121,6 +122,27 @@ class FleetRecords(Protocol):
 
     async def last_audits(self, limit: int) -> Sequence[Sequence[PoolAudit]]:
         """Return the last audits, newest first, each with all its pools."""
+
+
+class SlotState(Enum):
+    """What became of a claim."""
+
+    CLAIMED = "claimed"
+    """It is the caller's: the message is to be sent."""
+    PENDING = "pending"
+    """Somebody else claimed it a moment ago, and has not said that the message is sent."""
+    OVER = "over"
+    """Its message is sent, or it is too late for a first claim."""
+
+
+class Slots(Protocol):
+    """The times at which the schedule sends messages; each write is one step, on its condition."""
+
+    async def claim(self, slot: str, now: int, *, stale_before: int, new: bool) -> SlotState:
+        """Claim a slot that nobody has, if it is `new`, or one that was claimed until an instant, unsent."""
+
+    async def mark_sent(self, slot: str, now: int) -> None:
+        """Say that the message of a slot is in its queue. May be repeated."""
 
 
 class Prices(Protocol):

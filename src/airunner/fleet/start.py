@@ -7,6 +7,7 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from airunner.aws.clients import OF_A_FLEET
 from airunner.config import FleetPart
 from airunner.domain.errors import FailedPrecondition
 from airunner.fleet.aws.connection import FleetConnection
@@ -21,6 +22,7 @@ from airunner.fleet.messages.housekeeping import TaskType, parse_housekeeping
 from airunner.fleet.messages.termination import parse_termination
 from airunner.fleet.prices import ListedPrices
 from airunner.fleet.process import FleetProcess, MessageWork
+from airunner.fleet.schedule import Schedule
 from airunner.fleet.termination import CONCURRENCY, TerminationProcessor, TerminationRules
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from airunner.queues.sqs import SqsQueue
     from airunner.stores.base import JobStore
 
+OF_TERMINATION: Final = ("dynamodb", "sqs", "polls", "ssm")
+"""The services that the termination processor calls: it has no business with machines."""
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
@@ -62,7 +66,23 @@ def make_process(
         FleetPart.TERMINATION: opener.termination,
         FleetPart.HOUSEKEEPING: opener.housekeeping,
     }
+    if part is FleetPart.SCHEDULE:
+        return make_schedule(settings, clock, resources=resources)
     return FleetProcess(part.value, opened[part], clock, resources=resources)
+
+
+def make_schedule(
+    settings: Settings, clock: Clock, *, resources: Sequence[AbstractAsyncContextManager[object]] = ()
+) -> FleetProcess:
+    """Return what sends the messages of housekeeping at their times; it needs no jobs."""
+
+    async def open_schedule(stack: AsyncExitStack) -> FleetWork:
+        clients = ("dynamodb", "sqs")
+        fleet = await stack.enter_async_context(FleetConnection(settings, clock, clients=clients))
+        await fleet.check_table()
+        return Schedule(fleet.slots, await fleet.queue(FleetPart.HOUSEKEEPING), clock)
+
+    return FleetProcess(FleetPart.SCHEDULE.value, open_schedule, clock, resources=resources)
 
 
 def make_housekeeper(
@@ -107,7 +127,7 @@ class _Opener:
         self._clock = clock
 
     async def termination(self, stack: AsyncExitStack) -> FleetWork:
-        fleet, queue = await self._connect(stack, FleetPart.TERMINATION)
+        fleet, queue = await self._connect(stack, FleetPart.TERMINATION, OF_TERMINATION)
         dependencies = Dependencies(self._clock)
         rules = self._settings.fleet
         processor = TerminationProcessor(
@@ -132,7 +152,7 @@ class _Opener:
         return MessageWork(consumer, source, dependencies)
 
     async def housekeeping(self, stack: AsyncExitStack) -> FleetWork:
-        fleet, queue = await self._connect(stack, FleetPart.HOUSEKEEPING)
+        fleet, queue = await self._connect(stack, FleetPart.HOUSEKEEPING, OF_A_FLEET)
         dependencies = Dependencies(self._clock)
         housekeeper = make_housekeeper(self._settings, fleet, self._jobs.store, self._clock, dependencies)
         consumer, source = fleet_consumer(
@@ -146,8 +166,11 @@ class _Opener:
         )
         return MessageWork(consumer, source, dependencies)
 
-    async def _connect(self, stack: AsyncExitStack, part: FleetPart) -> tuple[FleetConnection, SqsQueue]:
-        fleet = await stack.enter_async_context(FleetConnection(self._settings, self._clock))
+    async def _connect(
+        self, stack: AsyncExitStack, part: FleetPart, clients: Sequence[str]
+    ) -> tuple[FleetConnection, SqsQueue]:
+        connection = FleetConnection(self._settings, self._clock, clients=clients)
+        fleet = await stack.enter_async_context(connection)
         await fleet.check_table()
         queue = await fleet.queue(part)
         if await queue.redrive_policy() is None:

@@ -134,6 +134,8 @@ def failure_kind(message: TerminationMessage) -> str:
         return "Timeout"
     if message.status is EndStatus.INTERRUPTED:
         return "Interrupted"
+    if message.is_handler:
+        return "HandlerError"
     if message.exit_code in _CANNOT_START:
         return "CannotStart"
     return "NonZeroExit" if message.exit_code else "Other"

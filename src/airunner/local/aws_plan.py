@@ -107,6 +107,21 @@ def plan_for(request: StackRequest, emulator_url: str) -> StackPlan:
     )
 
 
+def emulated(url: str, region: str = "") -> dict[str, str]:
+    """Return the variables with which a process uses an emulator, and nothing of the person's AWS."""
+    from airunner.local.emulator import ACCESS_KEY, REGION, SECRET_KEY
+
+    return {
+        "AIRUNNER_STORE__AWS__ENDPOINT_URL": url,
+        "AIRUNNER_STORE__AWS__REGION": region or REGION,
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        "AWS_CONFIG_FILE": "/dev/null",
+        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
 def _configured_queues(request: StackRequest) -> dict[str, str]:
     """Return the queues that the settings name, if they do, with their URLs."""
     configured = request.loaded.settings.store.sqs.queues
@@ -143,27 +158,13 @@ def _server_environment(
     }
     if emulator_url:
         kept = {name: text for name, text in ours.items() if not name.startswith("AWS_")}
-        return {**kept, **values, **_emulated(settings.store.aws.region, emulator_url)}
+        return {**kept, **values, **emulated(emulator_url, settings.store.aws.region)}
     if settings.store.aws.endpoint_url:
         from airunner.local.emulator import REGION
 
         values["AIRUNNER_STORE__AWS__ENDPOINT_URL"] = settings.store.aws.endpoint_url
         values["AIRUNNER_STORE__AWS__REGION"] = settings.store.aws.region or REGION
     return {**ours, **values}
-
-
-def _emulated(region: str, url: str) -> dict[str, str]:
-    from airunner.local.emulator import ACCESS_KEY, REGION, SECRET_KEY
-
-    return {
-        "AIRUNNER_STORE__AWS__ENDPOINT_URL": url,
-        "AIRUNNER_STORE__AWS__REGION": region or REGION,
-        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
-        "AWS_CONFIG_FILE": "/dev/null",
-        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
 
 
 def _beside(address: ListenAddress) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from airunner.domain.errors import FailedPrecondition, Unavailable
+from airunner.domain.errors import Unavailable
 from airunner.local.aws_plan import StackPlan, plan_for
-from airunner.local.children import ChildProcess
-from airunner.local.emulator import EmulatorFailed, EmulatorProcess
+from airunner.local.child_stack import start_loopback
+from airunner.local.children import ChildProcess, run_to_end
+from airunner.local.emulator import EmulatorProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -86,7 +86,7 @@ class AwsStack:
         ends: _Ends = {}
         emulator_url = ""
         if self._request.wants_emulator:
-            emulator = await _start_emulator(stack)
+            emulator = await start_loopback(stack, EmulatorProcess())
             emulator_url = emulator.url
             ends[asyncio.create_task(_end_of(emulator.pid))] = "emulator"
         plan = plan_for(self._request, emulator_url)
@@ -140,39 +140,15 @@ class AwsStack:
                 self._callbacks.on_server_lost(sentence)
 
 
-async def _start_emulator(stack: AsyncExitStack) -> EmulatorProcess:
-    emulator = EmulatorProcess()
-    # Registered first: a start that is cancelled leaves nothing behind either.
-    stack.callback(emulator.stop)
-    try:
-        await asyncio.to_thread(emulator.start)
-    except EmulatorFailed as error:
-        raise FailedPrecondition(str(error)) from None
-    return emulator
-
-
 async def _provision(plan: StackPlan) -> None:
     """Make queues and tables, with the environment of the servers and nothing of ours."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "airunner.cli", *plan.provision()),
-        env=plan.server_environment,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
+    await run_to_end(
+        *plan.provision(),
+        folder=Path.cwd(),
+        environment=plan.server_environment,
+        seconds=_PROVISION_SECONDS,
+        purpose="queues and tables",
     )
-    try:
-        _, errors = await asyncio.wait_for(process.communicate(), _PROVISION_SECONDS)
-    except TimeoutError:
-        raise Unavailable("queues and tables were not made in time") from None
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    if process.returncode:
-        text = errors.decode(errors="replace").replace("airunner: ", "").strip()
-        raise FailedPrecondition(f"queues and tables could not be made: {text}")
 
 
 async def _end_of(pid: int) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from airunner.telemetry.generation_metrics import (
     GENERATION_METRICS,
+    VERDICT_METRICS,
     generation_concurrency,
     generation_messages,
     generation_retries,
@@ -97,6 +98,7 @@ __all__ = [
     "GENERATION_METRICS",
     "OUTBOX_METRICS",
     "SERVER_METRICS",
+    "VERDICT_METRICS",
     "WORKER_METRICS",
     "attempt_time",
     "attempts_ended",

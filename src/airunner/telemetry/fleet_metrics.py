@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from airunner.telemetry.instruments import LONG_SECONDS, Counter, Gauge, Histogram, Instrument
+from airunner.telemetry.instruments import LONG_SECONDS, Counter, ExactHistogram, ForeignName, Gauge
 
-job_duration = Histogram(
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airunner.telemetry.instruments import Instrument
+
+job_duration = ExactHistogram(
     "airunner.fleet.job_duration",
     "How long attempts ran on instances, as their runners report it",
     LONG_SECONDS,
@@ -49,3 +54,16 @@ FLEET_METRICS: Final[tuple[Instrument, ...]] = (
     pool_utilisation,
     unknown_fields,
 )
+
+CLOUDWATCH_NAMES: Final[Mapping[Instrument, ForeignName]] = {
+    job_duration: ForeignName("JobDuration", "Seconds", ("Status",)),
+    job_successes: ForeignName("JobSuccess", "Count"),
+    job_failures: ForeignName("JobFailure", "Count", ("Error",)),
+    orphans_terminated: ForeignName("OrphanedInstancesTerminated", "Count"),
+    parameters_deleted: ForeignName("SSMParametersDeleted", "Count"),
+    jobs_archived: ForeignName("JobRecordsArchived", "Count"),
+    pool_idle_cost: ForeignName("PoolIdleCost", "None", ("PoolName",)),
+    pool_compute_cost: ForeignName("PoolComputeCost", "None", ("PoolName",)),
+    pool_utilisation: ForeignName("PoolUtilization", "Percent", ("PoolName",)),
+}
+"""What CloudWatch is told of, under these names."""

@@ -21,6 +21,8 @@ generation_messages = Gauge(
 generation_concurrency = Gauge("airunner.generation.concurrency", "How many handlers may run at once")
 generation_running = Gauge("airunner.generation.running", "How many handlers run")
 
+VERDICT_METRICS: Final[tuple[Instrument, ...]] = (generation_verdicts, generation_retries)
+"""Those of processes that give verdicts and are no generation workers."""
 GENERATION_METRICS: Final[tuple[Instrument, ...]] = (
     generation_verdicts,
     generation_retries,

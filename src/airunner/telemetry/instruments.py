@@ -7,11 +7,12 @@ read from the threads of those who collect; a reading is at most one step behind
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 LabelValues = tuple[str, ...]
 
@@ -20,6 +21,9 @@ SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 LONG_SECONDS: Final = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 43_200.0)
 """Bounds for what may take as long as a job."""
+
+MOST_VALUES: Final = 10_000
+"""How many values of a series are remembered until somebody takes them; the oldest go first."""
 
 _UNIT_SUFFIXES: Final = {"s": "_seconds", "By": "_bytes", "": ""}
 
@@ -38,6 +42,15 @@ class Instrument:
         """The name on /metrics."""
         name, suffix = self.name.replace(".", "_"), _UNIT_SUFFIXES[self.unit]
         return name if name.endswith(suffix) else name + suffix
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignName:
+    """What a metric and its labels are called where others named them first, and what it is measured in."""
+
+    name: str
+    unit: str
+    labels: tuple[str, ...] = ()
 
 
 class Counter(Instrument):
@@ -72,12 +85,15 @@ class Gauge(Instrument):
     def __init__(self, name: str, description: str, *labels: str, unit: str = "") -> None:
         super().__init__(name, description, *labels, unit=unit)
         self._shown: Mapping[LabelValues, float] = {}
+        self.times_shown = 0
+        """How often `show` was called."""
         self._sources: dict[int, tuple[LabelValues, Callable[[], float]]] = {}
         self._last_key = 0
 
     def show(self, values: Mapping[LabelValues, float]) -> None:
         """Be this from now on; what was shown before is gone."""
         self._shown = values
+        self.times_shown += 1
 
     def follow(self, source: Callable[[], float], *values: str) -> Callable[[], None]:
         """Add what a source says when asked, under one value for each label; return what ends that."""
@@ -152,3 +168,30 @@ class Histogram(Instrument):
     def read_all(self) -> Mapping[LabelValues, HistogramReading]:
         """The counts so far, under all values of the labels."""
         return {values: series.reading() for values, series in list(self._series.items())}
+
+
+class ExactHistogram(Histogram):
+    """A histogram that can hand over the values themselves, to who wants more than their buckets."""
+
+    def __init__(
+        self, name: str, description: str, bounds: tuple[float, ...], *labels: str, unit: str = ""
+    ) -> None:
+        super().__init__(name, description, bounds, *labels, unit=unit)
+        self._remembered: dict[LabelValues, deque[float]] | None = None
+
+    def record(self, value: float, times: int = 1, values: LabelValues = ()) -> None:
+        """Take note of a value; see Histogram."""
+        super().record(value, times, values)
+        if self._remembered is not None:
+            series = self._remembered.setdefault(values, deque(maxlen=MOST_VALUES))
+            series.extend([max(0.0, value)] * times)
+
+    def remember(self) -> None:
+        """Remember values from now on: somebody will take them."""
+        if self._remembered is None:
+            self._remembered = {}
+
+    def take(self) -> Mapping[LabelValues, Sequence[float]]:
+        """Return the values since the last time, and forget them."""
+        taken, self._remembered = self._remembered or {}, {}
+        return {values: tuple(series) for values, series in taken.items()}

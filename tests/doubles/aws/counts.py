@@ -17,6 +17,8 @@ class Counts:
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
         """By operation, `PutItem`; of S3 by method and object, `PutObject`."""
+        self.of_queues: set[tuple[str, str]] = set()
+        """The operations of SQS, each with the name of its queue."""
         self.items_read = 0
         """What GetItem, BatchGetItem, Query, Scan and TransactGetItems returned."""
         self.items_written = 0
@@ -25,11 +27,15 @@ class Counts:
     def reset(self) -> None:
         """Begin again at nought."""
         self.calls.clear()
+        self.of_queues.clear()
         self.items_read = self.items_written = 0
 
     def arrived(self, call: Call) -> None:
         """Count a call, whatever becomes of it."""
         self.calls[call.operation] += 1
+        if call.service == "sqs":
+            queue = call.body.get("QueueName") or call.body.get("QueueUrl", "").rpartition("/")[2]
+            self.of_queues.add((call.operation, queue))
 
     def answered(self, call: Call, answer: dict[str, Any]) -> None:
         """Count the items of a call that succeeded."""

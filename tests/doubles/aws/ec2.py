@@ -85,7 +85,7 @@ class StrictEc2:
         answer = _answer("TerminateInstancesResponse", "instancesSet")
         if elsewhere:
             form = {name: text for name, text in call.body.items() if not name.startswith("InstanceId.")}
-            listed = {f"InstanceId.{place}": one for place, one in enumerate(elsewhere, 1)}
+            listed = {f"InstanceId.{number}": one for number, one in enumerate(elsewhere, 1)}
             answer = await send(call.with_form(form | listed))
         if answer.status == 200:
             for element in map(self._crowd.get, ids):

@@ -48,8 +48,11 @@ class EmptyingApplication(Application):
         self._shapes: dict[str, str] = {}
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        own: dict[str, Callable[..., dict[str, Any]]] = {EMPTY_PATH: self._empty, COPY_PATH: _copy_parameter}
-        perform = own.get(environ.get("PATH_INFO", ""))
+        paths: dict[str, Callable[..., dict[str, Any]]] = {
+            EMPTY_PATH: self._empty,
+            COPY_PATH: _copy_parameter,
+        }
+        perform = paths.get(environ.get("PATH_INFO", ""))
         if perform is None:
             return super().__call__(environ, start_response)
         named = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))

@@ -68,6 +68,24 @@ def housekeeping(
     _work(settings, FleetPart.HOUSEKEEPING)
 
 
+@fleet.command
+def schedule(
+    *,
+    metrics_listen: MetricsListen = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    config_file: ConfigFile = None,
+) -> None:
+    """Send the messages of housekeeping at their times, until SIGTERM or SIGINT.
+
+    Any number may run: each time has one message. Where rules of EventBridge send them, it is not needed.
+    """
+    from airunner.config import FleetPart
+
+    settings = _load(config_file, metrics_listen, log_level, log_format)
+    _work(settings, FleetPart.SCHEDULE)
+
+
 def _load(
     config_file: Path | None, metrics_listen: str | None, log_level: str | None, log_format: str | None
 ) -> Settings:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 from cyclopts import App, Parameter
 
 from airunner.cli.exit_codes import ExitCode
-from airunner.cli.metrics import collected_metrics, served_probes
+from airunner.cli.metrics import collected_metrics, relay_instruments, served_probes
 from airunner.cli.options import DEFAULT_DATABASE, AsJson, DatabaseOptions
 from airunner.cli.printing import announce, moment, print_json, print_table, say
 
@@ -95,7 +95,7 @@ def relay(
     settings = loaded.settings
     telemetry.set_up_logs(settings.log_level, settings.log_format)
     is_measured = settings.outbox.metrics_listen or telemetry.otlp_is_wanted(process_environment())
-    with collected_metrics("airunner-outbox", telemetry.OUTBOX_METRICS) if is_measured else nullcontext():
+    with collected_metrics("airunner-outbox", relay_instruments(settings)) if is_measured else nullcontext():
         run_on_uvloop(_relay(settings))
 
 

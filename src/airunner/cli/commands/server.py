@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from airunner.cli.event_loop import run_on_uvloop
-from airunner.cli.metrics import collected_metrics
+from airunner.cli.metrics import collected_metrics, server_instruments
 from airunner.cli.options import ConfigFile, DataDir, load
 from airunner.cli.printing import announce
 from airunner.cli.signals import on_shutdown_signals
@@ -16,7 +16,6 @@ from airunner.cli.signals import on_shutdown_signals
 if TYPE_CHECKING:
     from airunner.config import Settings, TlsSettings
     from airunner.server.run import Server
-    from airunner.telemetry.instruments import Instrument
 
 
 def server(
@@ -85,19 +84,8 @@ def _serve(settings: Settings) -> None:
 
     check_certificate(settings.tls)
     telemetry.set_up_logs(settings.log_level, settings.log_format)
-    with collected_metrics("airunner-server", _instruments(settings)):
+    with collected_metrics("airunner-server", server_instruments(settings)):
         run_on_uvloop(_run(build_server(settings, exports_metrics=True)))
-
-
-def _instruments(settings: Settings) -> tuple[Instrument, ...]:
-    """Return what a server measures: with parts of a fleet in its process, theirs too."""
-    from airunner import telemetry
-
-    if not settings.fleet.run:
-        return telemetry.SERVER_METRICS
-    from airunner.telemetry.fleet_metrics import FLEET_METRICS
-
-    return (*telemetry.SERVER_METRICS, *FLEET_METRICS)
 
 
 async def _run(server: Server) -> None:

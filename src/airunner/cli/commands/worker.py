@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from airunner.cli.event_loop import run_on_uvloop
-from airunner.cli.metrics import collected_metrics, served_probes
+from airunner.cli.metrics import collected_metrics, served_probes, worker_instruments
 from airunner.cli.options import ANY_SERVER, ConnectionOptions
 from airunner.cli.printing import announce, say
 from airunner.cli.signals import on_shutdown_signals
@@ -158,7 +158,7 @@ def _metrics(settings: Settings) -> AbstractContextManager[None]:
     worker = settings.worker
     if worker.metrics_listen is None and not telemetry.otlp_is_wanted(process_environment()):
         return nullcontext()
-    return collected_metrics("airunner-worker", telemetry.WORKER_METRICS, worker.worker_id)
+    return collected_metrics("airunner-worker", worker_instruments(settings), worker.worker_id)
 
 
 def _stop_of(worker: Worker, waiting: asyncio.Task[None]) -> Callable[[], None]:

@@ -16,6 +16,7 @@ from airunner.fleet.aws.instances import Ec2Instances
 from airunner.fleet.aws.layout import CALL_POLICY, FleetLayout, owned_fleet_table
 from airunner.fleet.aws.parameters import SsmParameters
 from airunner.fleet.aws.records import DynamoDbRecords
+from airunner.fleet.aws.slots import DynamoDbSlots
 from airunner.queues.sqs import SqsQueue
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class FleetConnection:
         self.layout = fleet_layout(settings)
         self.aws = build_aws(settings, clock, clients=clients, policy=CALL_POLICY)
         self.records = DynamoDbRecords(self.aws, self.layout)
+        self.slots = DynamoDbSlots(self.aws, self.layout)
         self.instances = Ec2Instances(self.aws)
         self.parameters = SsmParameters(self.aws, prefix=settings.fleet.parameter_prefix)
         self._clock = clock

@@ -14,6 +14,7 @@ from airunner.aws.calls import ConditionFailed
 from airunner.aws.paging import Pages, read_items
 from airunner.domain.errors import FailedPrecondition
 from airunner.domain.splitting import split_by_count
+from airunner.fleet.aws.items import expiry, number, number_at, record_key, text
 from airunner.fleet.aws.layout import KEY, LIST_INDEX, POOL_KEY, TTL_ATTRIBUTE
 from airunner.fleet.aws.run_items import audit_from_item, audit_item, run_from_item, run_item
 from airunner.fleet.records import InstanceRecord, Pool
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from airunner.aws.calls import Aws
+    from airunner.fleet.aws.items import Item
     from airunner.fleet.aws.layout import FleetLayout
-    from airunner.fleet.aws.run_items import Item
     from airunner.fleet.messages.housekeeping import TaskType
     from airunner.fleet.records import HousekeepingRun, PoolAudit
 
@@ -45,7 +46,7 @@ class DynamoDbRecords:
 
     async def read_instances(self, instance_ids: Collection[str]) -> Mapping[str, InstanceRecord]:
         """Return the record of each of these instances."""
-        keys = [_key(f"instance#{name}") for name in instance_ids]
+        keys = [record_key(f"instance#{name}") for name in instance_ids]
         items = await read_items(self._aws, self._table, keys, ConsistentRead=True)
         found = {item[KEY]["S"].removeprefix("instance#"): item for item in items}
         return {name: _instance_record(name, found.get(name, {})) for name in instance_ids}
@@ -56,7 +57,7 @@ class DynamoDbRecords:
             instance_id,
             "SET assigned_queue = :queue, assigned_at = :now, nonce = :nonce, #ttl = :ttl",
             "attribute_not_exists(draining_since)",
-            {":queue": _text(queue), ":now": _number(now), ":ttl": _expiry(now, _INSTANCES_KEPT_MS)},
+            {":queue": text(queue), ":now": number(now), ":ttl": expiry(now, _INSTANCES_KEPT_MS)},
         )
         if item is None:
             raise FailedPrecondition(f"instance {instance_id} is draining")
@@ -66,12 +67,12 @@ class DynamoDbRecords:
         """Let an instance get no more work, if it is as the record says."""
         condition, values = "attribute_not_exists(assigned_at)", {}
         if record.assigned_at:
-            condition, values = "assigned_at = :assigned_at", {":assigned_at": _number(record.assigned_at)}
+            condition, values = "assigned_at = :assigned_at", {":assigned_at": number(record.assigned_at)}
         marked = await self._change(
             record.instance_id,
             "SET draining_since = :now, nonce = :nonce, #ttl = :ttl",
             f"attribute_not_exists(draining_since) AND {condition}",
-            {**values, ":now": _number(now), ":ttl": _expiry(now, _INSTANCES_KEPT_MS)},
+            {**values, ":now": number(now), ":ttl": expiry(now, _INSTANCES_KEPT_MS)},
         )
         return marked is not None
 
@@ -79,7 +80,7 @@ class DynamoDbRecords:
         """Take the mark of an instance back."""
         condition, values = "attribute_exists(draining_since)", {}
         if draining_since:
-            condition, values = "draining_since = :since", {":since": _number(draining_since)}
+            condition, values = "draining_since = :since", {":since": number(draining_since)}
         unmarked = await self._change(
             instance_id, "SET nonce = :nonce REMOVE draining_since", condition, values
         )
@@ -91,7 +92,7 @@ class DynamoDbRecords:
             f"instance#{instance_id}",
             UpdateExpression="SET stale_since = if_not_exists(stale_since, :now), #ttl = :ttl",
             ExpressionAttributeNames={"#ttl": TTL_ATTRIBUTE},
-            ExpressionAttributeValues={":now": _number(now), ":ttl": _expiry(now, _INSTANCES_KEPT_MS)},
+            ExpressionAttributeValues={":now": number(now), ":ttl": expiry(now, _INSTANCES_KEPT_MS)},
         )
 
     async def forget_stale(self, instance_id: str) -> None:
@@ -101,7 +102,7 @@ class DynamoDbRecords:
     async def count_once(self, job_id: str, attempt: str, now: int) -> bool:
         """Return whether nobody has counted this attempt; False after a lost reply: none counts twice."""
         return await self._put_new(
-            f"counted#{job_id}#{attempt}", {TTL_ATTRIBUTE: _expiry(now, _COUNTED_KEPT_MS)}
+            f"counted#{job_id}#{attempt}", {TTL_ATTRIBUTE: expiry(now, _COUNTED_KEPT_MS)}
         )
 
     async def take_lease(self, task: TaskType, holder: str, now: int, until: int) -> str:
@@ -112,9 +113,9 @@ class DynamoDbRecords:
                 UpdateExpression="SET holder = :holder, lasts_until = :until",
                 ConditionExpression=f"attribute_not_exists({KEY}) OR holder = :holder OR lasts_until <= :now",
                 ExpressionAttributeValues={
-                    ":holder": _text(holder),
-                    ":until": _number(until),
-                    ":now": _number(now),
+                    ":holder": text(holder),
+                    ":until": number(until),
+                    ":now": number(now),
                 },
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )
@@ -129,7 +130,7 @@ class DynamoDbRecords:
                 f"lease#{task.value}",
                 UpdateExpression="SET lasts_until = :until",
                 ConditionExpression="holder = :holder",
-                ExpressionAttributeValues={":holder": _text(holder), ":until": _number(until)},
+                ExpressionAttributeValues={":holder": text(holder), ":until": number(until)},
             )
         except ConditionFailed:
             return False
@@ -141,9 +142,9 @@ class DynamoDbRecords:
             await self._aws.dynamodb(
                 "DeleteItem",
                 TableName=self._table,
-                Key=_key(f"lease#{task.value}"),
+                Key=record_key(f"lease#{task.value}"),
                 ConditionExpression="holder = :holder",
-                ExpressionAttributeValues={":holder": _text(holder)},
+                ExpressionAttributeValues={":holder": text(holder)},
             )
         except ConditionFailed:
             return
@@ -151,13 +152,13 @@ class DynamoDbRecords:
     async def find_run(self, slot: str) -> HousekeepingRun | None:
         """Return the run that a slot has had."""
         answer = await self._aws.dynamodb(
-            "GetItem", TableName=self._table, Key=_key(f"run#{slot}"), ConsistentRead=True
+            "GetItem", TableName=self._table, Key=record_key(f"run#{slot}"), ConsistentRead=True
         )
         return run_from_item(answer["Item"]) if "Item" in answer else None
 
     async def put_run(self, run: HousekeepingRun) -> None:
         """Keep a run; one of the same slot is replaced."""
-        item = {**_key(f"run#{run.slot}"), **_run_attributes(run)}
+        item = {**record_key(f"run#{run.slot}"), **_run_attributes(run)}
         await self._aws.dynamodb("PutItem", TableName=self._table, Item=item)
 
     async def add_run(self, run: HousekeepingRun) -> bool:
@@ -167,7 +168,7 @@ class DynamoDbRecords:
     async def list_runs(self, limit: int) -> Sequence[HousekeepingRun]:
         """Return the last runs, newest first."""
         keys = await self._newest("run", limit)
-        items = await read_items(self._aws, self._table, [_key(key) for key in keys])
+        items = await read_items(self._aws, self._table, [record_key(key) for key in keys])
         runs = {item[KEY]["S"]: run_from_item(item) for item in items}
         return [runs[key] for key in keys if key in runs]
 
@@ -180,10 +181,10 @@ class DynamoDbRecords:
     async def put_pool(self, pool: Pool) -> None:
         """Keep what an operator says of a pool."""
         item = {
-            POOL_KEY: _text(pool.name),
-            "instance_type": _text(pool.instance_type),
-            "desired_running": _number(pool.desired_running),
-            "desired_stopped": _number(pool.desired_stopped),
+            POOL_KEY: text(pool.name),
+            "instance_type": text(pool.instance_type),
+            "desired_running": number(pool.desired_running),
+            "desired_stopped": number(pool.desired_stopped),
         }
         await self._aws.dynamodb("PutItem", TableName=self._pool_table, Item=item)
 
@@ -191,7 +192,7 @@ class DynamoDbRecords:
         """Keep what one audit found."""
         items = [
             {
-                **_key(f"audit#{audit.audited_at}#{audit.pool}"),
+                **record_key(f"audit#{audit.audited_at}#{audit.pool}"),
                 **audit_item(audit),
                 **_listed("audit", audit.audited_at),
             }
@@ -208,7 +209,7 @@ class DynamoDbRecords:
             if len({_audited_at(key) for key in keys}) > limit:
                 break
         instants = list(dict.fromkeys(map(_audited_at, keys)))[:limit]
-        wanted = [_key(key) for key in keys if _audited_at(key) in instants]
+        wanted = [record_key(key) for key in keys if _audited_at(key) in instants]
         items = await read_items(self._aws, self._table, wanted)
         audits = sorted(map(audit_from_item, items), key=lambda audit: (-audit.audited_at, audit.pool))
         return [list(group) for _, group in groupby(audits, key=lambda audit: audit.audited_at)]
@@ -221,7 +222,7 @@ class DynamoDbRecords:
                 f"instance#{instance_id}",
                 UpdateExpression=update,
                 ConditionExpression=condition,
-                ExpressionAttributeValues={**values, ":nonce": _text(nonce)},
+                ExpressionAttributeValues={**values, ":nonce": text(nonce)},
                 ReturnValues="ALL_NEW",
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 **({"ExpressionAttributeNames": {"#ttl": TTL_ATTRIBUTE}} if "#ttl" in update else {}),
@@ -232,14 +233,14 @@ class DynamoDbRecords:
         return dict(answer["Attributes"])
 
     async def _update(self, key: str, **arguments: Any) -> dict[str, Any]:
-        return await self._aws.dynamodb("UpdateItem", TableName=self._table, Key=_key(key), **arguments)
+        return await self._aws.dynamodb("UpdateItem", TableName=self._table, Key=record_key(key), **arguments)
 
     async def _put_new(self, key: str, attributes: Item) -> bool:
         try:
             await self._aws.dynamodb(
                 "PutItem",
                 TableName=self._table,
-                Item={**_key(key), **attributes},
+                Item={**record_key(key), **attributes},
                 ConditionExpression=f"attribute_not_exists({KEY})",
             )
         except ConditionFailed:
@@ -261,7 +262,7 @@ class DynamoDbRecords:
             TableName=self._table,
             IndexName=LIST_INDEX,
             KeyConditionExpression="list_key = :key",
-            ExpressionAttributeValues={":key": _text(list_key)},
+            ExpressionAttributeValues={":key": text(list_key)},
             ScanIndexForward=False,
             **options,
         )
@@ -271,9 +272,9 @@ def _instance_record(instance_id: str, item: Item) -> InstanceRecord:
     return InstanceRecord(
         instance_id=instance_id,
         queue=item.get("assigned_queue", {}).get("S", ""),
-        assigned_at=_number_at(item, "assigned_at"),
-        draining_since=_number_at(item, "draining_since"),
-        stale_since=_number_at(item, "stale_since"),
+        assigned_at=number_at(item, "assigned_at"),
+        draining_since=number_at(item, "draining_since"),
+        stale_since=number_at(item, "stale_since"),
     )
 
 
@@ -284,9 +285,9 @@ def _run_attributes(run: HousekeepingRun) -> Item:
 def _listed(list_key: str, instant: int) -> Item:
     """Return what puts an item into a list, and when it expires."""
     return {
-        "list_key": _text(list_key),
-        "listed_at": _number(instant),
-        TTL_ATTRIBUTE: _expiry(instant, _RUNS_KEPT_MS),
+        "list_key": text(list_key),
+        "listed_at": number(instant),
+        TTL_ATTRIBUTE: expiry(instant, _RUNS_KEPT_MS),
     }
 
 
@@ -294,30 +295,10 @@ def _pool(item: Item) -> Pool:
     return Pool(
         name=item[POOL_KEY]["S"],
         instance_type=item.get("instance_type", {}).get("S", ""),
-        desired_running=_number_at(item, "desired_running"),
-        desired_stopped=_number_at(item, "desired_stopped"),
+        desired_running=number_at(item, "desired_running"),
+        desired_stopped=number_at(item, "desired_stopped"),
     )
 
 
 def _audited_at(key: str) -> str:
     return key.split("#", 2)[1]
-
-
-def _key(record_id: str) -> Item:
-    return {KEY: _text(record_id)}
-
-
-def _text(value: str) -> dict[str, Any]:
-    return {"S": value}
-
-
-def _number(value: int) -> dict[str, Any]:
-    return {"N": str(value)}
-
-
-def _number_at(item: Item, name: str) -> int:
-    return int(item.get(name, {}).get("N", 0))
-
-
-def _expiry(instant: int, kept_ms: int) -> dict[str, Any]:
-    return _number((instant + kept_ms) // 1000)

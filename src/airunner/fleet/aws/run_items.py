@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from airunner.fleet.messages.housekeeping import TaskType
 from airunner.fleet.records import ActionKind, HousekeepingRun, PoolAudit, RecordedAction, RunOutcome
 
-Item: TypeAlias = dict[str, dict[str, Any]]
+if TYPE_CHECKING:
+    from airunner.fleet.aws.items import Item
 
 
 def run_item(run: HousekeepingRun) -> Item:

@@ -41,6 +41,8 @@ class TerminationMessage:
     """0 where an agent knows of no attempts."""
     termination_token: str = field(default="", repr=False)
     """Proves that the message is of the instance that had the attempt; see `domain.token`."""
+    is_handler: bool = False
+    """Whether the job was a call of a handler; agents that know of none say nothing."""
     unknown_fields: tuple[str, ...] = field(default=(), compare=False)
     """The names of fields that a newer runner sends; they are counted, and mean nothing here."""
 
@@ -63,6 +65,7 @@ def parse_termination(body: str) -> TerminationMessage:
         error=fields.text("error", default="", max_length=_MAX_TEXT),
         attempt=fields.integer("attempt", default=0, low=0, high=_MAX_ATTEMPT),
         termination_token=fields.text("termination_token", default=""),
+        is_handler=fields.flag("is_handler", default=False),
         unknown_fields=fields.unknown,
     )
     if message.status is EndStatus.SUCCESS and message.exit_code:
@@ -87,6 +90,8 @@ def format_termination(message: TerminationMessage, *, with_token: bool = True) 
         values["error"] = message.error
     if message.attempt:
         values["attempt"] = message.attempt
+    if message.is_handler:
+        values["is_handler"] = True
     if message.termination_token and with_token:
         values["termination_token"] = message.termination_token
     return json.dumps(values)

@@ -38,6 +38,7 @@ class ObservedAttempt:
     job_id: str
     attempt: int
     dequeued_at: int
+    is_handler: bool = False
     termination_token: str = field(default="", repr=False)
     result: JobResult | None = None
     """The last one that was reported, whether or not an answer came."""
@@ -75,6 +76,7 @@ class ObservedAttempt:
             error="" if status is EndStatus.SUCCESS else error[:_MAX_ERROR_CHARACTERS],
             attempt=self.attempt,
             termination_token=self.termination_token,
+            is_handler=self.is_handler,
         )
 
 
@@ -99,6 +101,7 @@ class ObservedJobs:
                 job_id=one.job.job_id,
                 attempt=one.job.attempt,
                 dequeued_at=self._clock.now(),
+                is_handler=bool(one.job.params.handler),
                 termination_token=one.termination_token,
             )
         return dequeued

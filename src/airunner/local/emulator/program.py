@@ -54,12 +54,12 @@ class Application:
         self._one_at_a_time = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        own: dict[str, Callable[..., None]] = {
+        paths: dict[str, Callable[..., None]] = {
             CLOCK_PATH: self._clock.set_ahead,
             OUTAGE_PATH: self._outages.set,
             AGE_PATH: backdate,
         }
-        change = own.get(environ.get("PATH_INFO", ""))
+        change = paths.get(environ.get("PATH_INFO", ""))
         if change is None:
             return self._perform(environ, start_response)
         status = "200 OK"

@@ -42,6 +42,8 @@ _log = get_logger("airunner.aws")
 # What a sentence about them begins with.
 _PARAMETERS: Final = "parameters of this job are"
 _RESULT: Final = "result of this job is"
+# What S3 says of an object that is missing; the second to those who may not list the bucket.
+_GONE: Final = ("NoSuchKey", "AccessDenied")
 # How long a job that is shown without what cannot be read waits for each of its payloads.
 _SHOWN_AFTER_SECONDS: Final = 3
 
@@ -268,7 +270,7 @@ class Payloads:
 
     async def _fetch_object(self, key: str, subject: str) -> _Fetched:
         try:
-            answer = await self._aws.s3("GetObject", Bucket=self._layout.bucket, Key=key)
+            answer = await self._aws.s3("GetObject", expected=_GONE, Bucket=self._layout.bucket, Key=key)
         except Refused as refused:
             error = _refusal(refused.code, subject)
         else:

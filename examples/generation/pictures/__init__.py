@@ -1,0 +1,1 @@
+"""An application that sells pictures: orders in a transaction, painted by a provider, shown in a page."""

@@ -1,0 +1,113 @@
+"""Real relays and workers under `kill -9`, and PostgreSQL too: each row has its effect exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from contextlib import suppress
+
+import pytest
+
+from airunner.domain.clock import SystemClock
+from airunner.generation.lost import LostPass
+from airunner.handlers.registry import Registry
+from airunner.local.postgres import LocalPostgres
+from airunner.outbox.table import CLAIM_SECONDS
+from airunner.outbox.upkeep import OutboxUpkeep
+from airunner.testing.conditions import until
+from tests.doubles.aws.emulator import EmulatorProcess
+from tests.support.generation import HOOKS, effects, enqueue, registry, until_sessions
+from tests.support.generation_site import Site
+from tests.support.postgres import pass_time
+
+pytest_plugins = ("tests.support.generation_site",)
+
+# Each kill is the start of a process, a second or more: twenty do not fit among the quick tests.
+KILLS = [
+    pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+    pytest.param(1_000, marks=[pytest.mark.long, pytest.mark.timeout(7200)]),
+]
+ROWS_A_KILL = 6
+LOST_HANDLERS: Registry = registry(paint=(lambda: None, HOOKS))
+LIMIT_SECONDS = 120
+
+
+@pytest.mark.parametrize("kills", KILLS)
+async def test_relays_and_workers_are_killed_and_each_row_has_its_effect_once(
+    site: Site, emulator: EmulatorProcess, seed: int, kills: int
+) -> None:
+    rng, wanted, seconds = random.Random(seed), dict[str, str](), 0
+    processes = {"relay": site.start("outbox", "relay"), "worker": site.start()}
+    for number in range(kills):
+        for _ in range(ROWS_A_KILL):
+            is_refused = rng.random() < 0.2
+            session_id = await enqueue(site.database, "paint", {"refuses": is_refused})
+            wanted[session_id] = "refused" if is_refused else "done"
+        victim = ("relay", "worker")[number % 2]
+        await _some_progress(site, victim, rng.randint(1, ROWS_A_KILL - 1))
+        await processes[victim].kill()
+        # What the dead one held comes again when its time is over.
+        emulator.advance(121)
+        seconds += CLAIM_SECONDS + 1
+        await pass_time(site.database, seconds=seconds)
+        processes[victim] = site.start("outbox", "relay") if victim == "relay" else site.start()
+    await _finish(site, emulator, seconds)
+    found = await effects(site.database)
+    assert sorted(session_id for session_id, _ in found) == sorted(wanted)
+    ends = dict(found)
+    # A try that died five times is lost, and compensated as well.
+    assert {key: end for key, end in ends.items() if end not in (wanted[key], "failed:lost")} == {}
+    assert sum(end == "failed:lost" for end in ends.values()) < kills
+
+
+async def test_postgresql_is_killed_under_a_worker(site: Site, postgres: LocalPostgres) -> None:
+    """The handler has its result when PostgreSQL dies: it is called once, its verdict is written later."""
+    session_id = await enqueue(site.database, "paint", {"waits": True})
+    relay, worker = site.start("outbox", "relay"), site.start()
+    await until(lambda: site.calls == [session_id], limit_seconds=LIMIT_SECONDS)
+    postgres.kill()
+    try:
+        (site.folder / "go").touch()
+        await worker.until_said("verdict.failed")
+    finally:
+        postgres.start()
+    await until_sessions(site.database, done=1)
+    assert site.calls == [session_id]
+    assert await effects(site.database) == [(session_id, "done")]
+    # Both go on with what comes then.
+    another = await enqueue(site.database, "paint", {})
+    await until_sessions(site.database, done=2)
+    assert site.calls == [session_id, another]
+    for process in (relay, worker):
+        process.send(signal.SIGTERM)
+        assert await process.ended() == 0
+
+
+async def _some_progress(site: Site, victim: str, steps: int) -> None:
+    """Return once a process has come so far that it is in the middle of something."""
+    if victim == "worker":
+        before = len(site.calls)
+        await until(lambda: len(site.calls) >= before + steps, limit_seconds=LIMIT_SECONDS)
+    else:
+        await _until_at_most(site, ROWS_A_KILL - steps, "outbox WHERE state = 'pending'")
+
+
+async def _finish(site: Site, emulator: EmulatorProcess, seconds: int) -> None:
+    """Let all that is left come to its end: what was put aside is sent anew, what died five times is lost."""
+    for number in range(20):
+        await pass_time(site.database, seconds=seconds)
+        await OutboxUpkeep(site.database, "airunner").run_once()
+        await LostPass(site.database, "airunner", LOST_HANDLERS).run_once()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(10):
+                await _until_at_most(site, 0, "generation_sessions WHERE finished_at IS NULL")
+                return
+        emulator.advance(121)
+        seconds += 3600 if number < 5 else 73 * 3600
+    raise AssertionError("some rows never end")
+
+
+async def _until_at_most(site: Site, count: int, rows: str) -> None:
+    while await site.database.fetch_value(f"SELECT count(*) FROM airunner.{rows}") > count:  # noqa: S608  of tests
+        await SystemClock().sleep(0.02)
