@@ -174,7 +174,7 @@ async def test_a_stream_that_fails_is_counted_no_longer(monkeypatch: pytest.Monk
         assert answer.status == 500
         unknown = await HttpClient().get(f"{server.url}/v1/jobs/{uuid.uuid4()}/events")
         assert unknown.status in {404, 500}
-        assert server.services.admission.streams == 0
+        await until(lambda: server.services.admission.streams == 0)
 
 
 async def test_a_monitor_waits_for_a_place() -> None:

@@ -35,12 +35,12 @@ def error_of_answer(status: int, content_type: str, body: bytes) -> WireError:
 
 def error_to_json(wire: WireError) -> bytes:
     """Return an error as the body of an answer."""
-    written: dict[str, object] = {"code": wire.code, "message": wire.message}
-    if wire.details:
-        written["details"] = [
-            {"type": kind, "value": b64encode(value).decode().rstrip("=")} for kind, value in wire.details
-        ]
-    return json.dumps(written, ensure_ascii=False).encode()
+    return json.dumps(_write(wire), ensure_ascii=False).encode()
+
+
+def error_to_end(wire: WireError | None) -> bytes:
+    """Return the last message of a stream that ends with an error, or without one."""
+    return json.dumps({"error": _write(wire)} if wire else {}, ensure_ascii=False).encode()
 
 
 def error_of_end(body: bytes) -> WireError | None:
@@ -52,6 +52,15 @@ def error_of_end(body: bytes) -> WireError | None:
     if not error:
         return None
     return _read(error if isinstance(error, dict) else {}, _UNKNOWN, _UNKNOWN)
+
+
+def _write(wire: WireError) -> dict[str, object]:
+    written: dict[str, object] = {"code": wire.code, "message": wire.message}
+    if wire.details:
+        written["details"] = [
+            {"type": kind, "value": b64encode(value).decode().rstrip("=")} for kind, value in wire.details
+        ]
+    return written
 
 
 def _parse(body: bytes) -> dict[str, object] | None:

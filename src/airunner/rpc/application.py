@@ -17,6 +17,7 @@ from airunner.rpc.bodies import CountedBodies, CountedGzip
 from airunner.rpc.events import JobEventsServiceEndpoint
 from airunner.rpc.interceptors import EntranceInterceptor, ErrorInterceptor
 from airunner.rpc.jobs import JobServiceEndpoint
+from airunner.rpc.joined_stream import JoinedStreams
 from airunner.rpc.thin import WAITING, thin_event_calls, thin_job_calls
 
 if TYPE_CHECKING:
@@ -58,15 +59,15 @@ def build_applications(
         jobs_endpoint = JobServiceEndpoint(services.jobs, services.clock)
         jobs = _JobServiceApplication(jobs_endpoint, **common)
         admin = _AdminServiceApplication(AdminServiceEndpoint(services.admin, services.settings), **common)
+        jobs.admission = admin.admission = services.admission
         apps |= {jobs.path: jobs, admin.path: admin}
         thin |= thin_job_calls(jobs_endpoint)
     if "events" in service_names:
         endpoint = JobEventsServiceEndpoint(services.events, services.clock)
         events = _JobEventsServiceApplication(endpoint, **common)
-        apps[events.path] = events
+        events.admission = services.admission
+        apps[events.path] = JoinedStreams(services.events, entrance, services.admission, events)
         thin |= thin_event_calls(endpoint)
-    for app in apps.values():
-        app.admission = services.admission
     return Applications(apps, thin)
 
 

@@ -116,20 +116,10 @@ class ThinCalls:
         if method is None:
             return None
         said = dict(headers)
-        timeout = said.get(b"connect-timeout-ms", b"")
-        usual = (
-            said.get(b"content-type") == b"application/proto"
-            and b"content-length" in said
-            and said.get(b"content-encoding", b"") in _PLAIN
-            and said.get(b"accept-encoding", b"") in _PLAIN
-            and said.get(b"connect-protocol-version", b"1") == b"1"
-            and (not timeout or (timeout.isdigit() and len(timeout) <= _MAX_TIMEOUT_DIGITS))
-            and len(said) == len(headers)
-            and not _UNUSUAL & said.keys()
-            and self._allows(headers)
-        )
-        if not usual:
+        usual = said.get(b"content-type") == b"application/proto" and b"content-length" in said
+        if not (usual and is_plain(said, headers) and self._allows(headers)):
             return None
+        timeout = said.get(b"connect-timeout-ms", b"")
         authorization = said.get(b"authorization", b"").decode("latin-1")
         return ThinRequest(method, authorization, int(timeout) if timeout else None)
 
@@ -159,6 +149,23 @@ class ThinCalls:
             return ThinAnswer(200, b"content-type: application/proto\r\n", reply.SerializeToString())
         finally:
             counted.forget()
+
+
+def is_plain(said: Mapping[bytes, bytes], headers: Headers, *, encodings: str = "") -> bool:
+    """Return whether headers say nothing that only the library understands.
+
+    `said` are the headers by name, and `encodings` is what comes before the names of those of a stream.
+    """
+    timeout = said.get(b"connect-timeout-ms", b"")
+    prefix = encodings.encode()
+    return (
+        said.get(prefix + b"content-encoding", b"") in _PLAIN
+        and said.get(prefix + b"accept-encoding", b"") in _PLAIN
+        and said.get(b"connect-protocol-version", b"1") == b"1"
+        and (not timeout or (timeout.isdigit() and len(timeout) <= _MAX_TIMEOUT_DIGITS))
+        and len(said) == len(headers)
+        and not _UNUSUAL & said.keys()
+    )
 
 
 def cancelled_answer() -> ThinAnswer:
