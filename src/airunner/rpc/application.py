@@ -48,7 +48,9 @@ def build_applications(
     apps: dict[str, Any] = {}
     if "jobs" in service_names:
         jobs = _JobServiceApplication(JobServiceEndpoint(services.jobs, services.clock), **common)
-        admin = _AdminServiceApplication(AdminServiceEndpoint(services.admin, services.settings), **common)
+        admin = _AdminServiceApplication(
+            AdminServiceEndpoint(services.admin, services.settings, services.fleet), **common
+        )
         apps |= {jobs.path: jobs, admin.path: admin}
     if "events" in service_names:
         endpoint = JobEventsServiceEndpoint(services.events, services.clock)
