@@ -26,7 +26,7 @@ def runner(
     drains: the job may finish (worker.drain_seconds), else it is given back, and that is reported too.
     """
     from airunner import telemetry
-    from airunner.cli.commands.worker import run_worker
+    from airunner.cli.worker_process import run_worker
     from airunner.config import check_handler_origins, check_key_destination, load_settings
 
     flags: dict[str, object] = {"log_level": log_level, "log_format": log_format}
@@ -55,7 +55,7 @@ async def _configure(settings: Settings) -> tuple[str, Layer]:
 async def _serve_one(settings: Settings) -> None:
     """Do a job, and report its end whatever it was: an error of the worker comes after the report."""
     from airunner.app import build_fleet_connection
-    from airunner.cli.commands.worker import serve_jobs
+    from airunner.cli.worker_process import serve_jobs
     from airunner.config import FleetPart
     from airunner.domain.clock import SystemClock
     from airunner.fleet.runner.metadata import InstanceMetadata
