@@ -25,7 +25,7 @@ COMPILE := $(UV) pip compile pyproject.toml --quiet --universal --python-version
 # Tests start Python by the hundred, and none of these shall compile again what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo generation-demo test test-slow test-all test-long test-aws test-pythons coverage
+.PHONY: help setup demo generation-demo test test-slow test-all test-long test-aws test-pythons screenshots coverage
 .PHONY: check lint types proto-check format proto proto-generate lock bench clean
 
 help: ## List the targets
@@ -59,6 +59,9 @@ test-aws: $(READY) ## Run the conformance suite on an AWS account: ENV=NAME, or 
 
 test-pythons: ## Run the tests on each Python from 3.11 to 3.13 that is installed
 	@MAKE="$(MAKE)" $(PYTHON) scripts/pythons.py test
+
+screenshots: $(READY) ## Make the pictures of pages in docs/images anew, with Chromium
+	@SCREENSHOTS=docs/images $(BIN)/python -m pytest -n 0 -m browser -k becomes_a_picture tests/acceptance/test_generation_demo.py
 
 coverage: $(READY) ## Measure what the tests run of src/airunner, the processes that they start included
 	@rm -f .coverage .coverage.*

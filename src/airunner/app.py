@@ -78,6 +78,8 @@ def build_server(
     signer = build_signer(settings)
     fleet = _fleet_of_server(settings)
     services = build_services(settings, clock, signer, fleet)
+    if fleet:
+        _add_fleet(fleet, services)
     companions += _fleet_companions(settings, services, signer)
     _add_application(settings, services)
     services.add_loop(services.settings.periodic())
@@ -134,6 +136,17 @@ def _fleet_of_server(settings: Settings) -> FleetConnection | None:
     if not (settings.fleet.table or settings.fleet.run):
         return None
     return build_fleet_connection(settings, clients=["dynamodb", "sqs"])
+
+
+def _add_fleet(fleet: FleetConnection, services: Services) -> None:
+    """Let a server tell of a fleet, ask for its tasks, and serve its dead letters."""
+    from airunner.config import FleetPart
+    from airunner.fleet.dead_letters import FleetDeadLetters
+    from airunner.fleet.office import FleetDesk
+
+    services.fleet.attach(FleetDesk(fleet, services.clock))
+    for part in (FleetPart.TERMINATION, FleetPart.HOUSEKEEPING):
+        services.admin.add_dead_letters(part.value, FleetDeadLetters(fleet, part, services.clock))
 
 
 def _fleet_companions(settings: Settings, services: Services, signer: TokenSigner) -> list[CompanionKind]:
@@ -207,11 +220,14 @@ def build_fleet_connection(settings: Settings, *, clients: Sequence[str] = ()) -
 
 
 def _check_fleet(settings: Settings) -> None:
-    """Refuse at once what a fleet cannot work with: no SDK, no region."""
+    """Refuse at once what a fleet cannot work with: no SDK, no region, a job queue that is one of its own."""
     from airunner.aws.connect import find_region, need_sdk
 
     need_sdk()
     find_region(settings)
+    from airunner.fleet.aws.connection import check_apart
+
+    check_apart(settings)
 
 
 def build_generations(settings: Settings, services: Services) -> GenerationService | None:

@@ -85,7 +85,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 @contextmanager
 def started(folder: Path, temporary: str, **more: str) -> Iterator[Demo]:
     # What a developer's machine may have set for other purposes.
-    misleading = {"START_GEN_WORKER": "true", "DATABASE_URL": "postgresql://nobody@/nothing"}
+    misleading = dict.fromkeys(("START_GEN_WORKER", "INTEGRATION_USE_MOCK", "DATABASE_URL"), "true")
     variables = environment(TMPDIR=temporary, **misleading, **more)
     Path(temporary).chmod(0o711)  # nobody, who PostgreSQL is under root, has a folder in it
     command = (sys.executable, str(SCRIPT), "--serve", "--pictures", str(folder / "pictures"))

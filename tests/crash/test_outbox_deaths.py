@@ -96,7 +96,8 @@ async def world(dsn: str, emulator: EmulatorProcess, aws: StrictProxy, aws_env: 
     await application.close()
 
 
-@pytest.mark.parametrize("executed", [False, True])
+# A death before a call is one after the call before it.
+@pytest.mark.parametrize("executed", [pytest.param(False, marks=pytest.mark.slow), True])
 async def test_whatever_a_relay_dies_at_each_row_comes_to_its_end(world: World, executed: bool) -> None:
     for number in itertools.count(1):
         ids = await world.enqueue_one_of_each_kind()

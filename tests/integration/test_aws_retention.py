@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airunner.domain.answers import DequeuedJob
-from airunner.domain.errors import JobNotFound, NotFound, Unavailable
+from airunner.domain.errors import NotFound, Unavailable
 from airunner.domain.event import Position
 from airunner.domain.job import JobParams, JobState
 from airunner.domain.requests import JobQuery
@@ -17,7 +17,6 @@ from airunner.stores.aws.wakeups import Wake
 from airunner.stores.records import EventQuery, Retention
 from airunner.testing.conformance.stores.backend import QUEUE
 from airunner.testing.factories import make_batch, make_request, make_success
-from tests.doubles.aws.faults import FaultKind
 from tests.support.metering import Metered
 
 pytest_plugins = ("tests.support.metering",)
@@ -219,23 +218,3 @@ async def test_messages_of_a_purged_job_are_deleted(metered: Metered) -> None:
     await metered.store._messages.send(QUEUE, [Wake(held.job.job_id, 2)])
     assert await metered.api.dequeue() == []
     assert (await metered.calls())["DeleteMessageBatch"] >= 1
-
-
-@pytest.mark.slow
-async def test_a_job_that_cannot_be_purged_holds_up_no_other(metered: Metered) -> None:
-    await metered.api.advance(KEPT)
-    jobs = [await ended(metered, make_request()) for _ in range(4)]
-    metered.aws.faults.next("UpdateItem", FaultKind.SERVER_ERROR, times=4)
-    await metered.begin()
-    await metered.api.advance(KEPT)
-    metered.aws.faults.clear()
-    left = []
-    for held in jobs:
-        try:
-            left.append(await metered.api.job(held))
-        except JobNotFound:
-            continue
-    assert len(left) <= 1
-    await metered.api.advance(1)
-    for held in jobs:
-        await assert_gone(metered, held)

@@ -202,6 +202,28 @@ RULES: dict[str, list[Rule]] = {
             unbound=OK,
         )
     ],
+    # So is a fleet, which this server has none of.
+    "ListHousekeepingRuns": [
+        Rule(
+            request=lambda _: pb.ListHousekeepingRunsRequest(),
+            within=PERMISSION_DENIED,
+            unbound=FAILED_PRECONDITION,
+        )
+    ],
+    "GetPoolReport": [
+        Rule(
+            request=lambda _: pb.GetPoolReportRequest(),
+            within=PERMISSION_DENIED,
+            unbound=FAILED_PRECONDITION,
+        )
+    ],
+    "RunHousekeeping": [
+        Rule(
+            request=lambda _: pb.RunHousekeepingRequest(task_type="old_jobs"),
+            within=PERMISSION_DENIED,
+            unbound=FAILED_PRECONDITION,
+        )
+    ],
 }
 # What lists only, and names no queue: the tests below look at what is in the answers.
 LISTS = {"ListQueues", "ListWorkers"}
@@ -344,6 +366,7 @@ async def test_what_nobody_expected_is_not_told_to_callers(
             kind = getattr(MemoryStore, name)
             monkeypatch.setattr(MemoryStore, name, property(fail) if isinstance(kind, property) else fail)
     monkeypatch.setattr(MemoryStore, "dead_letters", property(fail))
+    services.fleet.attach(type("Office", (), dict.fromkeys(("list_runs", "report", "request_run"), fail))())
     code, text = await _call(url, key, method, request)
     assert code == "internal"
     assert not re.search(r"secret|/var|RuntimeError", text)

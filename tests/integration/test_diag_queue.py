@@ -21,24 +21,30 @@ from airunner.domain.errors import InvalidArgument, PermanentFailure
 from airunner.generation.diagnosis import hops
 from airunner.generation.diagnosis.hops import Diagnosis, HopName
 from airunner.generation.diagnosis.run import diagnose_queue
+from airunner.generation.gate import DatabaseGate
+from airunner.generation.job_verdicts import JobVerdicts
 from airunner.generation.session_api.service import GenerationService
+from airunner.generation.sessions import SessionTable
 from airunner.generation.start import GenerationWorker
+from airunner.generation.work import GenerationWork, WorkOptions
 from airunner.handlers.images import Image, Images
 from airunner.outbox.schema import outbox_sql
 from airunner.outbox.start import OutboxRelay
 from airunner.postgres.pool import Database
 from airunner.rpc.auth import Scope, mint_key
 from airunner.server.asgi import AppOptions
+from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_services
+from airunner.worker.worker import Worker, WorkerOptions
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY
 from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_queues import make_queues
 from tests.support.aws_stores import options_of
 from tests.support.faulty_proxy import faulty_proxy
-from tests.support.generation import registry
+from tests.support.generation import AT_ONCE, registry
 from tests.support.generations import opened
 from tests.support.processes import unused_port
 from tests.support.serving import serve
@@ -56,6 +62,7 @@ class Site:
     dsn: str
     flags: dict[str, object]
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    services: Services | None = None
 
     def settings(self, **more: object) -> Settings:
         flags = {**self.flags, **{name.replace("__", "."): value for name, value in more.items()}}
@@ -84,7 +91,7 @@ class Site:
 
     async def serve(self, *scopes: Scope, listen_dsn: str = "") -> GenerationService:
         clock = SystemClock()
-        services = make_services(MemoryStore(clock), clock)
+        services = self.services = make_services(MemoryStore(clock), clock)
         minted = mint_key("ann", scopes or (Scope.SUBMIT, Scope.READ), (), 0)
         generations = await self.stack.enter_async_context(opened(services, self.dsn))
         listener = generations.listener
@@ -109,6 +116,19 @@ class Site:
     async def work(self, **handlers: Any) -> None:
         worker = GenerationWorker(self.settings(), registry(**handlers), SystemClock())
         task = asyncio.create_task(worker.run())
+        self.stack.push_async_callback(asyncio.wait, {task})
+        self.stack.callback(worker.stop)
+
+    async def work_as_jobs(self, database: Database) -> None:
+        assert self.services
+        clock, sessions = SystemClock(), SessionTable(database, "airunner")
+        work, gate = GenerationWork(sessions, clock, WorkOptions()), DatabaseGate(sessions, clock)
+        verdicts = JobVerdicts(work, AT_ONCE, gate)
+        options = WorkerOptions(queues=("generation",), handlers=verdicts.wrap(registry()), worker_id="w")
+        worker = Worker(self.services.jobs, self.services.events, clock, options)
+        task = asyncio.create_task(worker.run())
+        self.stack.push_async_callback(gate.close)
+        self.stack.callback(work.close)
         self.stack.push_async_callback(asyncio.wait, {task})
         self.stack.callback(worker.stop)
 
@@ -177,6 +197,17 @@ async def test_an_item_passes_all_hops_and_each_has_its_time(
     assert "server is broken: " in capsys.readouterr().err
     # What is given on the command line counts first.
     assert await asyncio.to_thread(execute, ["diag", "queue", "--server", url]) == 0
+
+
+async def test_an_item_passes_all_hops_with_sink_jobs_too(site: Site, database: Database) -> None:
+    await site.serve()
+    site.flags["outbox.sink"] = "jobs"
+    await site.relay(client__server=site.flags["diag.base_url"])
+    hop, text = broken(await site.diagnose_late(IS_SENT))
+    assert (hop, "with sink jobs, 'airunner worker'" in text) == ("worker", True)
+    await site.work_as_jobs(database)
+    found = await site.diagnose()
+    assert found.broken is None, found
 
 
 async def test_it_asks_for_what_the_variables_say(site: Site, database: Database) -> None:

@@ -23,6 +23,7 @@ from airunner.generation.gate import DatabaseGate
 from airunner.generation.job_verdicts import JobVerdicts
 from airunner.generation.output import LoggedOutput
 from airunner.generation.sessions import SessionTable
+from airunner.generation.start import PING
 from airunner.generation.work import GenerationWork, WorkOptions
 from airunner.handlers import Context
 from airunner.handlers.loop_callbacks import LoopCallbacks
@@ -128,6 +129,14 @@ async def test_jobs_end_with_the_verdicts_that_messages_end_with(database: Datab
     states = {name: jobs[session_id].state for name, session_id in ids.items()}
     assert states["paint"] is states["slow"] is JobState.COMPLETED
     assert states["hopeless"] is states["refuse"] is JobState.FAILED
+
+
+async def test_a_worker_of_jobs_has_the_handler_of_every_generation_worker(database: Database) -> None:
+    async with job_worker(database, registry()) as services:
+        await enqueue(database, PING, {"n": 3})
+        await relay(database, services)
+        (row,) = await until_sessions(database, done=1)
+    assert json.loads(row["result"]) == {"n": 3}
 
 
 async def test_jobs_of_other_queues_are_as_they_were(database: Database) -> None:

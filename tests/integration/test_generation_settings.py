@@ -53,6 +53,24 @@ async def test_what_is_written_by_hand_and_makes_no_sense_changes_nothing(databa
     assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["setting.refused"] * 6
 
 
+async def test_after_a_restart_the_last_good_one_is_the_last_change(database: Database, dsn: str) -> None:
+    home = AppSettings(lambda: Database(PostgresOptions(dsn=dsn)), "airunner")
+    await home.change_setting(NAME, "8", by="ops", now=1_000)
+    await database.execute("UPDATE airunner.app_settings SET value = '99'")
+    restarted = Concurrency(database, "airunner", 5)
+    with capture_logs() as logs:
+        await restarted.run_once()
+        await restarted.run_once()
+    assert restarted.current == 8
+    assert [(entry["event"], entry["kept"]) for entry in logs if entry["log_level"] == "error"] == [
+        ("setting.refused", 8)
+    ]
+    await database.execute("UPDATE airunner.app_settings_history SET new_value = '\"many\"'")
+    neither = Concurrency(database, "airunner", 5)
+    await neither.run_once()
+    assert neither.current == 5
+
+
 async def test_the_last_hundred_changes_are_kept(database: Database, dsn: str) -> None:
     async with Database(PostgresOptions(dsn=dsn)) as opened:
         await opened.execute(

@@ -33,7 +33,7 @@ from pictures.storage import S3Storage, storage_at
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
 from tests.support import aws
 from tests.support.faulty_proxy import unused_url
-from tests.support.generation import letters, make_consumer, send_all, working
+from tests.support.generation import enqueue, letters, make_consumer, send_all, until_sessions, working
 from tests.support.generations import news_in, opened
 from tests.support.postgres import rows_of
 from tests.support.serving import serve
@@ -201,6 +201,19 @@ async def test_a_provider_that_fails_is_asked_again_with_the_same_key(
     assert news_in(text.decode())[-1][1]["attempts"] == 2
     assert provider.keys == [picture, picture]
     assert (await site.account())["credits"] == 9
+
+
+async def test_a_diagnosis_of_the_queue_is_painted_without_the_provider_and_touches_no_credit(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pictures.handlers.provider", StumblingProvider(ProviderFailed("away")))
+    for outputs in (2, 9):
+        await enqueue(site.database, "paint", {"user_id": "42", "outputs": outputs, "use_mock": True})
+    async with site.at_work():
+        await until_sessions(site.database, done=1, failed=1)
+    found = {row["place"] for row in await rows_of(site.database, "*", "images")}
+    assert len(found) == 2
+    assert await site.account() == {"credits": 10, "pictures": []}
 
 
 async def test_an_order_that_is_sent_twice_is_one_and_its_id_is_nobody_else_s(site: Site) -> None:

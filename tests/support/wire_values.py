@@ -23,6 +23,16 @@ from airunner.domain.event import (
     StreamType,
 )
 from airunner.domain.execution import BatchingConfig, BatchingOverride, ExecutionConfig, ExecutionOverride
+from airunner.domain.fleet import (
+    ActionKind,
+    HousekeepingRun,
+    Pool,
+    PoolAudit,
+    PoolReport,
+    RecordedAction,
+    RunOutcome,
+    TaskType,
+)
 from airunner.domain.job import JOB_STATES, Job, JobParams, JobResult, Outcome, ProcessType
 from airunner.domain.lifecycle import Lifecycle
 from airunner.testing.factories import NOON
@@ -41,7 +51,7 @@ digests = st.just(b"") | st.binary(min_size=32, max_size=32)
 states = st.sampled_from(JOB_STATES)
 
 
-def values(kind: type[T], **strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[T]:
+def values(kind: type[T], /, **strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[T]:
     """Return values of a class. Every field has to be named: one that is new is not forgotten here."""
     expected = {field.name for field in fields(kind) if field.init}  # type: ignore[arg-type]  # a dataclass
     assert strategies.keys() == expected, (kind, strategies.keys() ^ expected)
@@ -381,4 +391,54 @@ refusals = (
         texts,
         st.integers(0, 300_000),
     )
+)
+
+housekeeping_runs = values(
+    HousekeepingRun,
+    slot=texts,
+    task_type=st.sampled_from(TaskType),
+    started_at=instants,
+    ended_at=instants,
+    outcome=st.sampled_from(RunOutcome),
+    dry_run=st.booleans(),
+    text=texts,
+    listed=large,
+    changed=large,
+    actions=st.lists(
+        values(
+            RecordedAction,
+            kind=st.sampled_from(ActionKind),
+            target=texts,
+            why=texts,
+            seen=texts,
+            at=instants,
+        ),
+        max_size=2,
+    ).map(tuple),
+    actions_left_out=numbers,
+)
+_costs = st.none() | st.floats(min_value=0, max_value=1e9)
+pool_reports = values(
+    PoolReport,
+    pools=st.lists(
+        values(Pool, name=texts, instance_type=texts, desired_running=numbers, desired_stopped=numbers),
+        max_size=2,
+    ),
+    audits=st.lists(
+        st.lists(
+            values(
+                PoolAudit,
+                pool=texts,
+                audited_at=instants,
+                running=numbers,
+                stopped=numbers,
+                idle=numbers,
+                seconds=st.floats(min_value=0, max_value=1e9),
+                compute_cost_usd=_costs,
+                idle_cost_usd=_costs,
+            ),
+            max_size=2,
+        ),
+        max_size=2,
+    ),
 )

@@ -15,7 +15,17 @@ from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airunner.codec import answers, completions, dead_letters, events, execution, jobs, requests, streams
+from airunner.codec import (
+    answers,
+    completions,
+    dead_letters,
+    events,
+    execution,
+    fleet,
+    jobs,
+    requests,
+    streams,
+)
 from airunner.codec import settings as run_time
 from airunner.codec.errors import from_entry, from_wire, to_entry, to_wire
 from airunner.codec.events import decode_event, encode_event
@@ -29,6 +39,7 @@ from airunner.domain.errors import (
 )
 from airunner.domain.event import EncodedEvent, Event
 from airunner.domain.execution import ExecutionConfig
+from airunner.domain.fleet import TaskType
 from airunner.domain.job import Job
 from airunner.domain.requests import CompleteRequest, EnqueueRequest, JobQuery, ReleaseRequest, StreamRequest
 from airunner.testing.factories import NOON
@@ -200,6 +211,16 @@ PAIRS: dict[str, Pair[Any]] = {
     ),
     "settings.set_answer": pair(wire.settings, run_time.set_answer_to_pb, run_time.changed_from_pb),
     "settings.unset_answer": pair(wire.settings, run_time.unset_answer_to_pb, run_time.changed_from_pb),
+    "fleet.list": pair(wire.signed, fleet.list_to_pb, fleet.list_from_pb),
+    "fleet.report_request": pair(wire.signed, fleet.report_request_to_pb, fleet.report_request_from_pb),
+    "fleet.run": pair(
+        arguments(task=st.sampled_from(TaskType), dry_run=st.booleans(), limit=wire.signed),
+        lambda value: fleet.run_to_pb(**value),
+        fleet.run_from_pb,
+    ),
+    "fleet.run_answer": pair(wire.texts, fleet.run_answer_to_pb, fleet.run_answer_from_pb),
+    "fleet.runs": pair(st.lists(wire.housekeeping_runs, max_size=2), fleet.runs_to_pb, fleet.runs_from_pb),
+    "fleet.report": pair(wire.pool_reports, fleet.report_to_pb, fleet.report_from_pb),
 }
 # Messages without any field.
 EMPTY = {

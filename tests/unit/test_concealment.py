@@ -116,7 +116,10 @@ def test_jobs_inherit_neither_our_variables_nor_headers_for_otlp(variables: pyte
 
 
 def test_children_that_nobody_configured_inherit_no_setting(variables: pytest.MonkeyPatch) -> None:
-    settings = ("AIRUNNER_LISTEN", "DATABASE_URL", "SQS_MAIN_QUEUE_URL", "START_GEN_WORKER", "AWS_PROFILE")
+    settings = (
+        *("AIRUNNER_LISTEN", "DATABASE_URL", "SQS_MAIN_QUEUE_URL"),
+        *("START_GEN_WORKER", "INTEGRATION_USE_MOCK", "AWS_PROFILE"),
+    )
     for name in settings:
         variables.setenv(name, "true")
     inherited = environment_without_settings()

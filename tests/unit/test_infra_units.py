@@ -12,8 +12,10 @@ import pytest
 from airunner.cli.main import build_app
 from airunner.config import load_settings
 from airunner.config.layers import known_variables
+from airunner.config.parameter import PARAMETER_KEYS
 from airunner.domain.clock import SystemClock
 from airunner.fleet.aws.connection import fleet_layout
+from airunner.fleet.runner.report import SEND_SECONDS
 from airunner.generation.start import check_settings
 from airunner.outbox.relay import RelayOptions
 from airunner.outbox.start import OutboxRelay, postgres_options, queue_addresses
@@ -38,6 +40,7 @@ def test_there_is_one_of_each_for_each_program() -> None:
         "airunner-fleet-termination.service",
         "airunner-generation-worker.service",
         "airunner-outbox-relay.service",
+        "airunner-runner.service",
         "airunner-server.service",
         "airunner-worker.service",
     ]
@@ -45,6 +48,7 @@ def test_there_is_one_of_each_for_each_program() -> None:
         "fleet.env.example",
         "generation.env.example",
         "outbox.env.example",
+        "runner.env.example",
         "server.env.example",
         "worker.env.example",
     ]
@@ -75,13 +79,21 @@ def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
         ("ProtectHome", "true"),
         ("PrivateTmp", "true"),
         ("RestrictSUIDSGID", "true"),
-        ("Restart", "always"),
         ("OOMPolicy", "continue"),
         ("UMask", "0077"),
     ],
 )
-def test_units_are_hardened_and_restart(unit: Path, key: str, value: str) -> None:
+def test_units_are_hardened(unit: Path, key: str, value: str) -> None:
     assert service_of(unit)[key] == value
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=name_of)
+def test_a_unit_starts_again_or_is_the_end_of_its_machine(unit: Path) -> None:
+    """A runner has one job; then its machine is powered off, whether it could report the end or not."""
+    is_runner = unit.stem == "airunner-runner"
+    assert service_of(unit)["Restart"] == ("no" if is_runner else "always")
+    actions = re.findall(r"^(\w+Action)=(.*)$", unit.read_text(), re.MULTILINE)
+    assert dict(actions) == ({"SuccessAction": "poweroff", "FailureAction": "poweroff"} if is_runner else {})
 
 
 def test_the_page_on_deployment_prints_no_units_but_names_these() -> None:
@@ -94,21 +106,28 @@ def test_the_page_on_deployment_prints_no_units_but_names_these() -> None:
 def test_jobs_run_as_another_user_than_the_server() -> None:
     users = [service_of(unit)["User"] for unit in UNITS]
     processors = ["airunner-fleet", "airunner-fleet"]
-    assert users == [*processors, "airunner-generation", "airunner-outbox", "airunner", "airunner-jobs"]
+    assert users == [
+        *processors,
+        "airunner-generation",
+        "airunner-outbox",
+        "airunner-jobs",
+        "airunner",
+        "airunner-jobs",
+    ]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
 def test_units_start_commands_that_exist(unit: Path) -> None:
-    program, command, *_ = service_of(unit)["ExecStart"].split()
+    program, command, *words = service_of(unit)["ExecStart"].split()
     assert Path(program).name == "airunner"
     assert command in list(build_app())
-    assert command in unit.name
+    assert any(word in unit.name for word in (command, *words[:1]))
 
 
 def test_a_stop_may_take_longer_than_the_grace_of_what_it_stops(tmp_path: Path) -> None:
-    server, relay, worker, generation = (
+    server, relay, worker, generation, runner = (
         load_settings(environ=variables_of(name), cwd=tmp_path).settings
-        for name in ("server", "outbox", "worker", "generation")
+        for name in ("server", "outbox", "worker", "generation", "runner")
     )
     sending, consumer = RelayOptions(relay_id="any"), ConsumerOptions()
     # What is held, what is given back, and the last metrics.
@@ -116,6 +135,7 @@ def test_a_stop_may_take_longer_than_the_grace_of_what_it_stops(tmp_path: Path) 
     longest = {
         "airunner-server": LONGEST_DRAIN_SECONDS + server.limits.shutdown_grace_seconds,
         "airunner-worker": worker.worker.drain_seconds + worker.worker.grace_seconds,
+        "airunner-runner": runner.worker.drain_seconds + runner.worker.grace_seconds + SEND_SECONDS,
         "airunner-generation-worker": generation.generation.drain_seconds + consumer.release_seconds,
         "airunner-fleet-termination": processor,
         "airunner-fleet-housekeeping": processor,
@@ -173,6 +193,13 @@ def test_the_example_of_a_fleet_is_one(tmp_path: Path) -> None:
     assert names == [layout.queue_name("termination"), layout.queue_name("housekeeping")]
     assert settings.fleet.prices == {"m5.large": 0.107, "c5.xlarge": 0.192}
     assert settings.token_keys
+
+
+def test_the_example_of_a_runner_leaves_server_key_and_queue_to_its_parameter(tmp_path: Path) -> None:
+    loaded = load_settings(environ=variables_of("runner"), cwd=tmp_path)
+    assert loaded.unknown_variables == ()
+    assert loaded.settings.fleet.termination_queue_url
+    assert {loaded.origins[path] for path in PARAMETER_KEYS} == {"default"}
 
 
 def test_the_example_of_the_worker_needs_nothing_of_aws(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from contextlib import suppress
 import pytest
 
 from airunner.domain.errors import AirunnerError, Unavailable
-from airunner.domain.job import JobResult, JobState, Outcome
+from airunner.domain.job import JobParams, JobResult, JobState, Outcome
 from airunner.domain.requests import CompleteRequest, DequeueRequest, ReleaseRequest, UpdateRequest
 from airunner.domain.token import TokenSigner
 from airunner.fleet.messages.termination import EndStatus, format_termination, parse_termination
 from airunner.fleet.runner.attempts import ObservedAttempt, ObservedJobs
+from airunner.fleet.termination import failure_kind
 from airunner.services.composition import Services
 from airunner.services.jobs import JobService
 from airunner.stores.memory import MemoryStore
@@ -175,6 +176,20 @@ async def test_each_attempt_has_a_report_in_the_order_of_the_dequeues(
         (first.job.job_id, EndStatus.INTERRUPTED),
         (second.job.job_id, EndStatus.SUCCESS),
     ]
+
+
+@pytest.mark.parametrize(
+    ("params", "kind"),
+    [(JobParams(handler="resize"), "HandlerError"), (JobParams(command="make"), "NonZeroExit")],
+)
+async def test_an_error_of_a_handler_is_told_from_an_exit_code(
+    services: Services, clock: ManualClock, params: JobParams, kind: str
+) -> None:
+    await services.jobs.enqueue_jobs([make_request(params=params)])
+    observed = ObservedJobs(services.jobs, clock)
+    (one,) = await observed.dequeue_jobs(DEMAND)
+    await release(observed, one.task_token, "boom")
+    assert failure_kind(ending(observed).message(INSTANCE, clock.now())) == kind
 
 
 async def test_heartbeats_pass(services: Services, clock: ManualClock) -> None:

@@ -7,26 +7,29 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from airunner import Context, Image, Images, handler
-from pictures.provider import provider_of
+from airunner import Context, Image, Images, PermanentFailure, handler
+from pictures.provider import MockProvider, Provider, provider_of
 from pictures.storage import storage_at
 
 if TYPE_CHECKING:
     from airunner import GenerationFailure, GenerationSession
     from pictures.database import Connection
 
+MAX_OUTPUTS: Final = 4
 provider = provider_of(os.environ)
 storage = storage_at(os.environ.get("PICTURES_STORAGE", "stored-pictures"))
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What was enqueued with an order."""
+    """What was enqueued; the defaults are for `airunner diag queue`, which sends a test through all of it."""
 
-    prompt: str
     user_id: str
+    prompt: str = "a test of the queue"
+    outputs: int = 1
+    use_mock: bool = False
 
 
 async def capture(connection: Connection, session: GenerationSession, _images: Images) -> None:
@@ -50,7 +53,15 @@ async def refund(connection: Connection, session: GenerationSession, failure: Ge
 
 @handler("paint", on_success=capture, compensate=refund)
 async def paint(order: Order, ctx: Context) -> Images:
-    """Paint and keep a picture. Safe to repeat: the id of the order goes with all that it does."""
-    picture = await provider.paint(order.prompt, idempotency_key=ctx.request_id)
-    location = await storage.put(f"{ctx.request_id}.png", picture)
-    return Images([Image.of(location, "image/png", picture)])
+    """Paint what was ordered. Safe to repeat: the id of the order goes with all that it does."""
+    if not 1 <= order.outputs <= MAX_OUTPUTS:
+        raise PermanentFailure("outputs", f"an order is for 1 to {MAX_OUTPUTS} pictures")
+    painter = MockProvider() if order.use_mock else provider
+    keys = [ctx.request_id, *(f"{ctx.request_id}-{number}" for number in range(2, order.outputs + 1))]
+    return Images([await paint_one(painter, order.prompt, key) for key in keys])
+
+
+async def paint_one(painter: Provider, prompt: str, key: str) -> Image:
+    """Have a picture painted, and keep it."""
+    picture = await painter.paint(prompt, idempotency_key=key)
+    return Image.of(await storage.put(f"{key}.png", picture), "image/png", picture)

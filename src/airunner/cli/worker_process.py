@@ -1,4 +1,4 @@
-"""A process that does jobs: what `airunner worker` and `airunner fleet runner` have in common."""
+"""A worker as this process: it waits for a server, drains at the first signal and serves its pages."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from airunner.client.batch_calls import send_batch
 from airunner.client.connection import CallRules, connect, parse_servers
 from airunner.client.monitor import Monitor, MonitorOptions
 from airunner.client.transport import Transports
-from airunner.codec import answers, dead_letters, methods, settings
+from airunner.codec import answers, dead_letters, fleet, methods, settings
 from airunner.codec.completions import CompletionWriter, complete_batch_to_pb
 from airunner.codec.requests import (
     cancel_to_pb,
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     )
     from airunner.domain.clock import Clock
     from airunner.domain.event import Event
+    from airunner.domain.fleet import HousekeepingRun, PoolReport, TaskType
     from airunner.domain.job import Job, JobState
     from airunner.domain.requests import (
         CompleteRequest,
@@ -249,6 +250,24 @@ class WireClient:
         """Let the configured value of a setting hold again."""
         request = settings.unset_to_pb(name)
         return settings.changed_from_pb(await self._admin.call(methods.UNSET_SETTING, request))
+
+    async def list_housekeeping_runs(self, *, max_runs: int = 0) -> Sequence[HousekeepingRun]:
+        """Return the last runs of a fleet's housekeeping, newest first."""
+        request = fleet.list_to_pb(max_runs)
+        return fleet.runs_from_pb(await self._admin.call(methods.LIST_HOUSEKEEPING_RUNS, request))
+
+    async def get_pool_report(self, *, max_audits: int = 0) -> PoolReport:
+        """Return what the pools of a fleet have and cost, by its last audits."""
+        request = fleet.report_request_to_pb(max_audits)
+        return fleet.report_from_pb(await self._admin.call(methods.GET_POOL_REPORT, request))
+
+    async def run_housekeeping(self, task: TaskType, *, dry_run: bool = False, limit: int = 0) -> str:
+        """Ask for a run of a task of housekeeping; return its slot, which names it in the list of runs.
+
+        Its message is sent; a call that is repeated asks again.
+        """
+        request = fleet.run_to_pb(task=task, dry_run=dry_run, limit=limit)
+        return fleet.run_answer_from_pb(await self._admin.call(methods.RUN_HOUSEKEEPING, request))
 
     async def publish_events(self, task_token: str, events: Sequence[Event]) -> Published:
         """Append events of the attempt that the token holds. May be repeated."""

@@ -87,3 +87,8 @@ PURGE_DEAD_LETTERS: Final = _method(_ADMIN, pb.PurgeDeadLettersRequest, pb.Purge
 LIST_SETTINGS: Final = _method(_ADMIN, pb.ListSettingsRequest, pb.ListSettingsResponse)
 SET_SETTING: Final = _method(_ADMIN, pb.SetSettingRequest, pb.SetSettingResponse)
 UNSET_SETTING: Final = _method(_ADMIN, pb.UnsetSettingRequest, pb.UnsetSettingResponse)
+LIST_HOUSEKEEPING_RUNS: Final = _method(
+    _ADMIN, pb.ListHousekeepingRunsRequest, pb.ListHousekeepingRunsResponse
+)
+GET_POOL_REPORT: Final = _method(_ADMIN, pb.GetPoolReportRequest, pb.GetPoolReportResponse)
+RUN_HOUSEKEEPING: Final = _method(_ADMIN, pb.RunHousekeepingRequest, pb.RunHousekeepingResponse)

@@ -16,6 +16,7 @@ from airunner.config.errors import ConfigError, did_you_mean, problem_of
 from airunner.config.layers import (
     CREDENTIAL_VARIABLES,
     DATABASE_VARIABLES,
+    DIAG_VARIABLES,
     FOREIGN_VARIABLES,
     PREFIX,
     Layer,
@@ -156,7 +157,7 @@ def environment_without_settings() -> dict[str, str]:
 
     They, and those of the SDK of AWS, may be set for other purposes: `START_GEN_WORKER`, `DATABASE_URL`.
     """
-    foreign = {*FOREIGN_VARIABLES, *DATABASE_VARIABLES}
+    foreign = {*FOREIGN_VARIABLES, *DATABASE_VARIABLES, *DIAG_VARIABLES}
     return {
         name: text
         for name, text in environment_for_children().items()

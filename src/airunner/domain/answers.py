@@ -133,6 +133,8 @@ class DeadLetterReason(IntEnum):
     """Work of the generation queue whose verdict is final: it runs again as a new id only."""
     NO_VERDICT = 6
     """Work of the generation queue that is open."""
+    MESSAGE = 7
+    """A message of a fleet's queue, which is judged anew when it is sent back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airunner.domain import limits
 from airunner.domain.answers import DeadLetter, DeadLetterReason
@@ -163,6 +163,11 @@ class OverviewQuery:
         return limits.in_range_or_default(size, "page_size", default, 1, limits.MAX_PAGE_SIZE)
 
 
+_SENT_BACK: Final = frozenset(
+    {DeadLetterReason.JOB_OPEN, DeadLetterReason.NO_VERDICT, DeadLetterReason.MESSAGE}
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redrive:
     """Which messages to send back: those of open jobs and work, or all; never one that loops.
@@ -181,4 +186,4 @@ class Redrive:
         """Return whether a message is to be sent back."""
         if letter.loops or letter.reason is DeadLetterReason.VERDICT or self.code not in ("", letter.code):
             return False
-        return self.all or letter.reason in (DeadLetterReason.JOB_OPEN, DeadLetterReason.NO_VERDICT)
+        return self.all or letter.reason in _SENT_BACK

@@ -18,6 +18,7 @@ from airunner.domain.errors import Unavailable, error_text
 from airunner.domain.limits import DEFAULT_VISIBILITY_SECONDS
 from airunner.domain.retry import RetryPolicy, retry
 from airunner.generation.gate import DatabaseGate
+from airunner.generation.start import prepare_handlers
 from airunner.generation.work import GenerationWork, WorkOptions, WorkTry
 from airunner.handlers.arguments import PLAIN_ARGUMENTS
 from airunner.outbox.schema import GENERATION_QUEUE
@@ -82,11 +83,9 @@ class JobVerdicts:
 
     def wrap(self, handlers: Registry) -> Registry:
         """Return handlers whose calls for the generation queue end with a verdict; HandlerError for hooks."""
-        return handlers.mapped(self._wrap)
+        return prepare_handlers(handlers).mapped(self._wrap)
 
     def _wrap(self, handler: Handler) -> Handler:
-        handler.hooks.check(handler.source)
-
         async def call_async(payload_json: str, ctx: Context) -> Any:
             if ctx.queue != GENERATION_QUEUE:
                 return await handler.function(*handler.arguments.bind(payload_json, ctx))

@@ -202,9 +202,10 @@ def prepare_handlers(handlers: Registry) -> Registry:
     """Return handlers whose hooks can be called, with the one that every generation worker has."""
     for handler in handlers.values():
         handler.hooks.check(handler.source)
-    if PING not in handlers:
-        handlers.add(PING, _ping, "airunner")
-    return handlers
+    prepared = handlers.mapped(lambda handler: handler)
+    if PING not in prepared:
+        prepared.add(PING, _ping, "airunner")
+    return prepared
 
 
 def options_of(settings: Settings) -> GenerationOptions:

@@ -50,6 +50,11 @@ class SqsQueue:
         self._reading = asyncio.Lock()
 
     @property
+    def url(self) -> str:
+        """Where the queue is."""
+        return self._url
+
+    @property
     def name(self) -> str:
         """The name of the queue in logs."""
         return self._url.rpartition("/")[2]

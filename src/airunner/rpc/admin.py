@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airunner.codec import dead_letters, settings
+from airunner.codec import dead_letters, fleet, settings
 
 if TYPE_CHECKING:
     from connectrpc.request import RequestContext
 
     from airunner.codec.gen.job.v1 import job_pb2 as pb
     from airunner.services.admin import AdminService
+    from airunner.services.fleet import FleetService
     from airunner.services.settings.service import RunTimeSettings
 
 
 class AdminServiceEndpoint:
     """Implements the generated AdminService."""
 
-    def __init__(self, service: AdminService, settings: RunTimeSettings) -> None:
+    def __init__(self, service: AdminService, settings: RunTimeSettings, fleet: FleetService) -> None:
         self._service = service
         self._settings = settings
+        self._fleet = fleet
 
     async def list_dead_letters(
         self,
@@ -73,3 +75,27 @@ class AdminServiceEndpoint:
         """Unset a run-time setting."""
         setting = await self._settings.unset_setting(settings.unset_from_pb(request))
         return settings.unset_answer_to_pb(setting)
+
+    async def list_housekeeping_runs(
+        self,
+        request: pb.ListHousekeepingRunsRequest,
+        _: RequestContext[pb.ListHousekeepingRunsRequest, pb.ListHousekeepingRunsResponse],
+    ) -> pb.ListHousekeepingRunsResponse:
+        """Return the last runs of housekeeping."""
+        return fleet.runs_to_pb(await self._fleet.list_runs(fleet.list_from_pb(request)))
+
+    async def get_pool_report(
+        self,
+        request: pb.GetPoolReportRequest,
+        _: RequestContext[pb.GetPoolReportRequest, pb.GetPoolReportResponse],
+    ) -> pb.GetPoolReportResponse:
+        """Return what the pools have and cost."""
+        return fleet.report_to_pb(await self._fleet.report(fleet.report_request_from_pb(request)))
+
+    async def run_housekeeping(
+        self,
+        request: pb.RunHousekeepingRequest,
+        _: RequestContext[pb.RunHousekeepingRequest, pb.RunHousekeepingResponse],
+    ) -> pb.RunHousekeepingResponse:
+        """Ask for a run of housekeeping."""
+        return fleet.run_answer_to_pb(await self._fleet.request_run(**fleet.run_from_pb(request)))

@@ -58,7 +58,9 @@ def build_applications(
     if "jobs" in service_names:
         jobs_endpoint = JobServiceEndpoint(services.jobs, services.clock)
         jobs = _JobServiceApplication(jobs_endpoint, **common)
-        admin = _AdminServiceApplication(AdminServiceEndpoint(services.admin, services.settings), **common)
+        admin = _AdminServiceApplication(
+            AdminServiceEndpoint(services.admin, services.settings, services.fleet), **common
+        )
         jobs.admission = admin.admission = services.admission
         apps |= {jobs.path: jobs, admin.path: admin}
         thin |= thin_job_calls(jobs_endpoint)

@@ -69,6 +69,9 @@ METHOD_SCOPES: dict[str, Scope] = {
     "ListSettings": Scope.ADMIN,
     "SetSetting": Scope.ADMIN,
     "UnsetSetting": Scope.ADMIN,
+    "ListHousekeepingRuns": Scope.ADMIN,
+    "GetPoolReport": Scope.ADMIN,
+    "RunHousekeeping": Scope.ADMIN,
 }
 
 

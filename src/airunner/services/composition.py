@@ -14,6 +14,7 @@ from airunner.services.admission import Admission, AdmissionLimits
 from airunner.services.call_log import write_waiting
 from airunner.services.dispatcher import Dispatcher
 from airunner.services.events import EventService
+from airunner.services.fleet import FleetService
 from airunner.services.jobs import JobRules, JobService
 from airunner.services.maintenance import Maintenance, PartsWatch
 from airunner.services.notifier import Notifier
@@ -112,6 +113,7 @@ class Services:
             workers=workers,
             looks_again=store.shared is None,
         )
+        self.fleet = FleetService()
         self.admin = AdminService(store)
         self.replica_news = (
             ReplicaNews(store.shared, clock=clock, notifier=self.notifier, watchers=self.watchers)

@@ -240,6 +240,7 @@ def _subject(letter: DeadLetter) -> str:
         "job_open": "job still open",
         "verdict": "work with a verdict",
         "no_verdict": "work without a verdict",
+        "message": "message",
     }[letter.reason.name.lower()]
     return f"{phrase}: {letter.code}" if letter.code else phrase
 

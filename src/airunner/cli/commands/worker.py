@@ -7,7 +7,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from airunner.cli.options import ANY_SERVER, ConnectionOptions
-from airunner.cli.worker_process import run_worker, serve_jobs
 
 
 def worker(
@@ -57,6 +56,7 @@ def worker(
         "log_level": log_level,
         "log_format": log_format,
     }
+    from airunner.cli.worker_process import run_worker, serve_jobs
     from airunner.config import check_handler_origins
 
     loaded = connection.load_with_origins(flags)

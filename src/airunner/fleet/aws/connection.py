@@ -10,7 +10,7 @@ from airunner.aws.calls import Refused
 from airunner.aws.clients import OF_A_FLEET
 from airunner.aws.connect import build_aws
 from airunner.aws.table_meta import TableOwnership
-from airunner.config import FleetPart
+from airunner.config import ConfigError, FleetPart
 from airunner.domain.errors import FailedPrecondition
 from airunner.fleet.aws.instances import Ec2Instances
 from airunner.fleet.aws.layout import CALL_POLICY, FleetLayout, owned_fleet_table
@@ -89,3 +89,22 @@ def fleet_layout(settings: Settings) -> FleetLayout:
     """Return what a fleet is called by the settings."""
     fleet = settings.fleet
     return FleetLayout(env=settings.store.aws.env, table=fleet.table, pools_table=fleet.pools_table)
+
+
+def check_apart(settings: Settings) -> None:
+    """Refuse a job queue that is one of the fleet by name or URL: each would take the other's messages."""
+    if settings.store.type != "aws":
+        return
+    layout, fleet = fleet_layout(settings), settings.fleet
+    ours = {
+        layout.queue_name("termination"): fleet.termination_queue_url,
+        layout.queue_name("housekeeping"): fleet.housekeeping_queue_url,
+    }
+    for queue, address in settings.store.sqs.queues.items():
+        called = address.rpartition("/")[2] or f"airunner-{settings.store.aws.env}-{queue}"
+        url = ours.get(called)
+        is_other = called not in ours or (address and url and address != url)
+        if (address and address in ours.values()) or not is_other:
+            raise ConfigError([
+                f"store.sqs.queues: {queue} is {called}, a queue of the fleet; give it another name"
+            ])  # fmt: skip

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Final
 
+from airunner.domain.fleet import TaskType
 from airunner.fleet.messages.fields import MessageFields, refuse
 from airunner.reading.instants import to_iso
 
+__all__ = ["HousekeepingMessage", "TaskType", "format_housekeeping", "parse_housekeeping"]
+
 _MAX_LIMIT: Final = 1_000_000
-
-
-class TaskType(Enum):
-    """The tasks that there are; each is one module of `fleet.housekeeping`."""
-
-    ORPHANED_INSTANCES = "orphaned_instances"
-    STALE_SSM = "stale_ssm"
-    OLD_JOBS = "old_jobs"
-    POOL_AUDIT = "pool_audit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

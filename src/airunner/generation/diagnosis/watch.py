@@ -145,6 +145,8 @@ class ItemWatch:
             self._is_stream_over = True
         except ServerTrouble as error:
             self._stream_trouble = str(error)
+        except Exception as error:  # noqa: BLE001  whatever it is, the stream cannot be read
+            self._stream_trouble = f"the stream of the session cannot be read: {type(error).__name__}"
         finally:
             self._bell.ring()
 

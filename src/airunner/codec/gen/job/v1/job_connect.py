@@ -21,7 +21,7 @@ from connectrpc.protocol import ProtocolType
 from connectrpc.server import ConnectASGIApplication, ConnectWSGIApplication, DEFAULT_READ_MAX_BYTES, Endpoint, EndpointSync
 from pyqwest import Client, SyncClient
 
-from .job_pb2 import CancelJobRequest, CancelJobResponse, CompleteJobRequest, CompleteJobResponse, CompleteJobsRequest, CompleteJobsResponse, DequeueJobRequest, DequeueJobResponse, DequeueJobsRequest, DequeueJobsResponse, EnqueueJobRequest, EnqueueJobResponse, EnqueueJobsRequest, EnqueueJobsResponse, GetJobRequest, GetJobResponse, ListDeadLettersRequest, ListDeadLettersResponse, ListJobsRequest, ListJobsResponse, ListQueuesRequest, ListQueuesResponse, ListSettingsRequest, ListSettingsResponse, ListWorkersRequest, ListWorkersResponse, PauseQueueRequest, PauseQueueResponse, PublishJobEventBatchRequest, PublishJobEventBatchResponse, PublishJobEventsRequest, PublishJobEventsResponse, PurgeDeadLettersRequest, PurgeDeadLettersResponse, RedriveDeadLettersRequest, RedriveDeadLettersResponse, ReleaseJobRequest, ReleaseJobResponse, ResumeQueueRequest, ResumeQueueResponse, RetryJobRequest, RetryJobResponse, SetSettingRequest, SetSettingResponse, StreamJobEventBatchesRequest, StreamJobEventBatchesResponse, StreamJobEventsRequest, StreamJobEventsResponse, UnsetSettingRequest, UnsetSettingResponse, UpdateJobRequest, UpdateJobResponse
+from .job_pb2 import CancelJobRequest, CancelJobResponse, CompleteJobRequest, CompleteJobResponse, CompleteJobsRequest, CompleteJobsResponse, DequeueJobRequest, DequeueJobResponse, DequeueJobsRequest, DequeueJobsResponse, EnqueueJobRequest, EnqueueJobResponse, EnqueueJobsRequest, EnqueueJobsResponse, GetJobRequest, GetJobResponse, GetPoolReportRequest, GetPoolReportResponse, ListDeadLettersRequest, ListDeadLettersResponse, ListHousekeepingRunsRequest, ListHousekeepingRunsResponse, ListJobsRequest, ListJobsResponse, ListQueuesRequest, ListQueuesResponse, ListSettingsRequest, ListSettingsResponse, ListWorkersRequest, ListWorkersResponse, PauseQueueRequest, PauseQueueResponse, PublishJobEventBatchRequest, PublishJobEventBatchResponse, PublishJobEventsRequest, PublishJobEventsResponse, PurgeDeadLettersRequest, PurgeDeadLettersResponse, RedriveDeadLettersRequest, RedriveDeadLettersResponse, ReleaseJobRequest, ReleaseJobResponse, ResumeQueueRequest, ResumeQueueResponse, RetryJobRequest, RetryJobResponse, RunHousekeepingRequest, RunHousekeepingResponse, SetSettingRequest, SetSettingResponse, StreamJobEventBatchesRequest, StreamJobEventBatchesResponse, StreamJobEventsRequest, StreamJobEventsResponse, UnsetSettingRequest, UnsetSettingResponse, UpdateJobRequest, UpdateJobResponse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
@@ -1915,6 +1915,24 @@ class AdminService(Protocol):
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
+    async def list_housekeeping_runs(self, request: ListHousekeepingRunsRequest, ctx: RequestContext[ListHousekeepingRunsRequest, ListHousekeepingRunsResponse], /) -> ListHousekeepingRunsResponse:
+        """
+        Lists the last runs of a fleet's housekeeping, the newest first.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def get_pool_report(self, request: GetPoolReportRequest, ctx: RequestContext[GetPoolReportRequest, GetPoolReportResponse], /) -> GetPoolReportResponse:
+        """
+        Tells what the pools of a fleet have and cost, by its last audits.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def run_housekeeping(self, request: RunHousekeepingRequest, ctx: RequestContext[RunHousekeepingRequest, RunHousekeepingResponse], /) -> RunHousekeepingResponse:
+        """
+        Asks for a run of a task of housekeeping: it sends the task's message. Repeating it asks again.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
 
 class AdminServiceASGIApplication(ConnectASGIApplication[AdminService]):
     def __init__(
@@ -1994,6 +2012,39 @@ class AdminServiceASGIApplication(ConnectASGIApplication[AdminService]):
                         stream_type=StreamType.UNARY,
                     ),
                     function=svc.unset_setting,
+                ),
+                "/job.v1.AdminService/ListHousekeepingRuns": Endpoint.unary(
+                    method=MethodInfo(
+                        name="ListHousekeepingRuns",
+                        service_name="job.v1.AdminService",
+                        input=ListHousekeepingRunsRequest,
+                        output=ListHousekeepingRunsResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.list_housekeeping_runs,
+                ),
+                "/job.v1.AdminService/GetPoolReport": Endpoint.unary(
+                    method=MethodInfo(
+                        name="GetPoolReport",
+                        service_name="job.v1.AdminService",
+                        input=GetPoolReportRequest,
+                        output=GetPoolReportResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.get_pool_report,
+                ),
+                "/job.v1.AdminService/RunHousekeeping": Endpoint.unary(
+                    method=MethodInfo(
+                        name="RunHousekeeping",
+                        service_name="job.v1.AdminService",
+                        input=RunHousekeepingRequest,
+                        output=RunHousekeepingResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.run_housekeeping,
                 ),
             },
             interceptors=interceptors,
@@ -2174,6 +2225,75 @@ class AdminServiceClient(ConnectClient):
             headers=headers,
             timeout_ms=timeout_ms,
         )
+    async def list_housekeeping_runs(
+        self,
+        request: ListHousekeepingRunsRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> ListHousekeepingRunsResponse:
+        """
+        Lists the last runs of a fleet's housekeeping, the newest first.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListHousekeepingRuns",
+                service_name="job.v1.AdminService",
+                input=ListHousekeepingRunsRequest,
+                output=ListHousekeepingRunsResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    async def get_pool_report(
+        self,
+        request: GetPoolReportRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> GetPoolReportResponse:
+        """
+        Tells what the pools of a fleet have and cost, by its last audits.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="GetPoolReport",
+                service_name="job.v1.AdminService",
+                input=GetPoolReportRequest,
+                output=GetPoolReportResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    async def run_housekeeping(
+        self,
+        request: RunHousekeepingRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> RunHousekeepingResponse:
+        """
+        Asks for a run of a task of housekeeping: it sends the task's message. Repeating it asks again.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="RunHousekeeping",
+                service_name="job.v1.AdminService",
+                input=RunHousekeepingRequest,
+                output=RunHousekeepingResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
 
 class AdminServiceSync(Protocol):
     """
@@ -2212,6 +2332,24 @@ class AdminServiceSync(Protocol):
     def unset_setting(self, request: UnsetSettingRequest, ctx: RequestContext[UnsetSettingRequest, UnsetSettingResponse], /) -> UnsetSettingResponse:
         """
         Lets the configured value of a setting hold again.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def list_housekeeping_runs(self, request: ListHousekeepingRunsRequest, ctx: RequestContext[ListHousekeepingRunsRequest, ListHousekeepingRunsResponse], /) -> ListHousekeepingRunsResponse:
+        """
+        Lists the last runs of a fleet's housekeeping, the newest first.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def get_pool_report(self, request: GetPoolReportRequest, ctx: RequestContext[GetPoolReportRequest, GetPoolReportResponse], /) -> GetPoolReportResponse:
+        """
+        Tells what the pools of a fleet have and cost, by its last audits.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def run_housekeeping(self, request: RunHousekeepingRequest, ctx: RequestContext[RunHousekeepingRequest, RunHousekeepingResponse], /) -> RunHousekeepingResponse:
+        """
+        Asks for a run of a task of housekeeping: it sends the task's message. Repeating it asks again.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -2292,6 +2430,39 @@ class AdminServiceWSGIApplication(ConnectWSGIApplication):
                         stream_type=StreamType.UNARY,
                     ),
                     function=service.unset_setting,
+                ),
+                "/job.v1.AdminService/ListHousekeepingRuns": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="ListHousekeepingRuns",
+                        service_name="job.v1.AdminService",
+                        input=ListHousekeepingRunsRequest,
+                        output=ListHousekeepingRunsResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.list_housekeeping_runs,
+                ),
+                "/job.v1.AdminService/GetPoolReport": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="GetPoolReport",
+                        service_name="job.v1.AdminService",
+                        input=GetPoolReportRequest,
+                        output=GetPoolReportResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.get_pool_report,
+                ),
+                "/job.v1.AdminService/RunHousekeeping": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="RunHousekeeping",
+                        service_name="job.v1.AdminService",
+                        input=RunHousekeepingRequest,
+                        output=RunHousekeepingResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.run_housekeeping,
                 ),
             },
             interceptors=interceptors,
@@ -2466,6 +2637,75 @@ class AdminServiceClientSync(ConnectClientSync):
                 service_name="job.v1.AdminService",
                 input=UnsetSettingRequest,
                 output=UnsetSettingResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def list_housekeeping_runs(
+        self,
+        request: ListHousekeepingRunsRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> ListHousekeepingRunsResponse:
+        """
+        Lists the last runs of a fleet's housekeeping, the newest first.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListHousekeepingRuns",
+                service_name="job.v1.AdminService",
+                input=ListHousekeepingRunsRequest,
+                output=ListHousekeepingRunsResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def get_pool_report(
+        self,
+        request: GetPoolReportRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> GetPoolReportResponse:
+        """
+        Tells what the pools of a fleet have and cost, by its last audits.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="GetPoolReport",
+                service_name="job.v1.AdminService",
+                input=GetPoolReportRequest,
+                output=GetPoolReportResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def run_housekeeping(
+        self,
+        request: RunHousekeepingRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> RunHousekeepingResponse:
+        """
+        Asks for a run of a task of housekeeping: it sends the task's message. Repeating it asks again.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="RunHousekeeping",
+                service_name="job.v1.AdminService",
+                input=RunHousekeepingRequest,
+                output=RunHousekeepingResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
                 stream_type=StreamType.UNARY,
             ),

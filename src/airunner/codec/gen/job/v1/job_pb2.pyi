@@ -67,6 +67,7 @@ class DeadLetterReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DEAD_LETTER_REASON_JOB_OPEN: _ClassVar[DeadLetterReason]
     DEAD_LETTER_REASON_VERDICT: _ClassVar[DeadLetterReason]
     DEAD_LETTER_REASON_NO_VERDICT: _ClassVar[DeadLetterReason]
+    DEAD_LETTER_REASON_MESSAGE: _ClassVar[DeadLetterReason]
 JOB_STATE_UNSPECIFIED: JobState
 JOB_STATE_SCHEDULED: JobState
 JOB_STATE_RUNNING: JobState
@@ -103,6 +104,7 @@ DEAD_LETTER_REASON_JOB_ENDED: DeadLetterReason
 DEAD_LETTER_REASON_JOB_OPEN: DeadLetterReason
 DEAD_LETTER_REASON_VERDICT: DeadLetterReason
 DEAD_LETTER_REASON_NO_VERDICT: DeadLetterReason
+DEAD_LETTER_REASON_MESSAGE: DeadLetterReason
 
 class Job(_message.Message):
     __slots__ = ("job_id", "state", "created_at", "updated_at", "job_params", "execution_config", "queue", "attempt", "max_attempts", "request_id", "result", "visible_until", "worker_id", "instance_id", "retried_from", "cancel_requested", "due_at", "handed_back", "last_sequence", "last_error", "job_params_url", "result_url", "abridged", "visibility_timeout_seconds", "silent_attempts", "cancelled_by", "cancelled_at")
@@ -983,3 +985,123 @@ class UnsetSettingResponse(_message.Message):
     SETTING_FIELD_NUMBER: _ClassVar[int]
     setting: Setting
     def __init__(self, setting: _Optional[_Union[Setting, _Mapping]] = ...) -> None: ...
+
+class ListHousekeepingRunsRequest(_message.Message):
+    __slots__ = ("max_runs",)
+    MAX_RUNS_FIELD_NUMBER: _ClassVar[int]
+    max_runs: int
+    def __init__(self, max_runs: _Optional[int] = ...) -> None: ...
+
+class ListHousekeepingRunsResponse(_message.Message):
+    __slots__ = ("runs",)
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    runs: _containers.RepeatedCompositeFieldContainer[HousekeepingRun]
+    def __init__(self, runs: _Optional[_Iterable[_Union[HousekeepingRun, _Mapping]]] = ...) -> None: ...
+
+class HousekeepingRun(_message.Message):
+    __slots__ = ("slot", "task_type", "started_at", "ended_at", "outcome", "dry_run", "text", "listed", "changed", "actions", "actions_left_out")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    TASK_TYPE_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    LISTED_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    ACTIONS_FIELD_NUMBER: _ClassVar[int]
+    ACTIONS_LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    slot: str
+    task_type: str
+    started_at: _timestamp_pb2.Timestamp
+    ended_at: _timestamp_pb2.Timestamp
+    outcome: str
+    dry_run: bool
+    text: str
+    listed: int
+    changed: int
+    actions: _containers.RepeatedCompositeFieldContainer[HousekeepingAction]
+    actions_left_out: int
+    def __init__(self, slot: _Optional[str] = ..., task_type: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., outcome: _Optional[str] = ..., dry_run: _Optional[bool] = ..., text: _Optional[str] = ..., listed: _Optional[int] = ..., changed: _Optional[int] = ..., actions: _Optional[_Iterable[_Union[HousekeepingAction, _Mapping]]] = ..., actions_left_out: _Optional[int] = ...) -> None: ...
+
+class HousekeepingAction(_message.Message):
+    __slots__ = ("kind", "target", "why", "seen", "at")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    target: str
+    why: str
+    seen: str
+    at: _timestamp_pb2.Timestamp
+    def __init__(self, kind: _Optional[str] = ..., target: _Optional[str] = ..., why: _Optional[str] = ..., seen: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class GetPoolReportRequest(_message.Message):
+    __slots__ = ("max_audits",)
+    MAX_AUDITS_FIELD_NUMBER: _ClassVar[int]
+    max_audits: int
+    def __init__(self, max_audits: _Optional[int] = ...) -> None: ...
+
+class GetPoolReportResponse(_message.Message):
+    __slots__ = ("pools", "audits")
+    POOLS_FIELD_NUMBER: _ClassVar[int]
+    AUDITS_FIELD_NUMBER: _ClassVar[int]
+    pools: _containers.RepeatedCompositeFieldContainer[Pool]
+    audits: _containers.RepeatedCompositeFieldContainer[FleetAudit]
+    def __init__(self, pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., audits: _Optional[_Iterable[_Union[FleetAudit, _Mapping]]] = ...) -> None: ...
+
+class Pool(_message.Message):
+    __slots__ = ("name", "instance_type", "desired_running", "desired_stopped")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    DESIRED_RUNNING_FIELD_NUMBER: _ClassVar[int]
+    DESIRED_STOPPED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    instance_type: str
+    desired_running: int
+    desired_stopped: int
+    def __init__(self, name: _Optional[str] = ..., instance_type: _Optional[str] = ..., desired_running: _Optional[int] = ..., desired_stopped: _Optional[int] = ...) -> None: ...
+
+class FleetAudit(_message.Message):
+    __slots__ = ("pools",)
+    POOLS_FIELD_NUMBER: _ClassVar[int]
+    pools: _containers.RepeatedCompositeFieldContainer[PoolAudit]
+    def __init__(self, pools: _Optional[_Iterable[_Union[PoolAudit, _Mapping]]] = ...) -> None: ...
+
+class PoolAudit(_message.Message):
+    __slots__ = ("pool", "audited_at", "running", "stopped", "idle", "seconds", "compute_cost_usd", "idle_cost_usd")
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    AUDITED_AT_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_FIELD_NUMBER: _ClassVar[int]
+    IDLE_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_COST_USD_FIELD_NUMBER: _ClassVar[int]
+    IDLE_COST_USD_FIELD_NUMBER: _ClassVar[int]
+    pool: str
+    audited_at: _timestamp_pb2.Timestamp
+    running: int
+    stopped: int
+    idle: int
+    seconds: float
+    compute_cost_usd: float
+    idle_cost_usd: float
+    def __init__(self, pool: _Optional[str] = ..., audited_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., running: _Optional[int] = ..., stopped: _Optional[int] = ..., idle: _Optional[int] = ..., seconds: _Optional[float] = ..., compute_cost_usd: _Optional[float] = ..., idle_cost_usd: _Optional[float] = ...) -> None: ...
+
+class RunHousekeepingRequest(_message.Message):
+    __slots__ = ("task_type", "dry_run", "limit")
+    TASK_TYPE_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    task_type: str
+    dry_run: bool
+    limit: int
+    def __init__(self, task_type: _Optional[str] = ..., dry_run: _Optional[bool] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class RunHousekeepingResponse(_message.Message):
+    __slots__ = ("slot",)
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    slot: str
+    def __init__(self, slot: _Optional[str] = ...) -> None: ...
