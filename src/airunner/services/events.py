@@ -156,7 +156,7 @@ class EventService:
                 noted = bell.rings
                 tail = bell.tail.after(query.after) if rung and bell.explains_since(looked) else None
                 shared = tail or await read_page(self._store, query, bell if rung else None)
-                page, looked = shared.page, noted
+                page = shared.page
                 if query.from_timestamp and page.events:
                     # The place is found: what follows it is wanted, also after a clock that was set back.
                     page = cut_to_first(page)
@@ -168,6 +168,8 @@ class EventService:
                     yield StreamedPage(events, shared, wanted)
                 if page.full:
                     continue
+                # All up to here is seen, the state of the job included.
+                looked = noted
                 if not replayed:
                     replayed = True
                     log_replayed(query.job_id, position, query.after)
