@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from airunner.codec.events import encode_events
-from airunner.domain.event import Event, EventType, Position
+from airunner.domain.event import Event, EventType, Output, Position
 from airunner.domain.job import JobState
 from airunner.domain.requests import CompleteRequest, DequeueRequest, ReleaseRequest, StreamRequest
 from airunner.services.composition import Services
@@ -109,7 +109,8 @@ async def test_every_watcher_sees_what_a_fresh_reader_sees(seed: int) -> None:
         job_id, token = await begin(services)
         watched: list[tuple[StreamRequest, list[Event]]] = []
         tasks: list[asyncio.Task[None]] = []
-        next_sequence, attempt, last = 1, 1, []
+        next_sequence, attempt = 1, 1
+        last: list[Event] = []
         for _ in range(60):
             draw = chance.random()
             if draw < 0.6:
@@ -189,7 +190,7 @@ def test_a_tail_has_no_hole() -> None:
 
 def test_a_tail_is_bounded() -> None:
     tail = Tail()
-    large = Event(sequence=1, timestamp=0, data=replace(make_line(1).data, output=bytes(20_000)))  # type: ignore[type-var]
+    large = Event(sequence=1, timestamp=0, data=Output(bytes(20_000)))
     assert not tail.add(committed(large)), "who waits for it reads it"
     for first in range(2, 2002, 50):
         tail.add(committed(make_batch(first, first + 49)))
