@@ -308,7 +308,7 @@ def build_worker(
         refused_token_seconds=worker.refused_token_seconds,
         drain_seconds=worker.drain_seconds,
         handlers=_load_handlers(worker.handlers, "worker.handlers", wrap) if worker.handlers else None,
-        closed_queues=job_verdicts.closed_queues if job_verdicts else None,
+        closed_queues=job_verdicts.gate.closed_queues if job_verdicts else None,
         handler_processes=worker.handler_processes,
         handler_sources=worker.handlers,
         environment=environment,

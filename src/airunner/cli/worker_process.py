@@ -56,8 +56,12 @@ async def serve_jobs(settings: Settings, *, once: bool = False, runner: FleetRun
         waiting = asyncio.create_task(wait_for_server(quick_client, settings.worker.queues[0]))
         stop = _stop_of(worker, waiting)
         on_shutdown_signals(stop, worker.kill)
-        listen, state = settings.worker.metrics_listen, lambda: "ok" if waiting.done() else "waiting"
-        await beside.enter_async_context(served_probes("worker", listen, state))
+
+        def state() -> str:
+            is_away = verdicts is not None and verdicts.gate.is_closed
+            return "waiting" if is_away or not waiting.done() else "ok"
+
+        await beside.enter_async_context(served_probes("worker", settings.worker.metrics_listen, state))
         if runner:
             await beside.enter_async_context(runner.watching(stop))
         with suppress(asyncio.CancelledError):

@@ -77,8 +77,8 @@ class JobVerdicts:
     def __init__(self, work: GenerationWork, redelivery: RetryPolicy, gate: DatabaseGate) -> None:
         self._work = work
         self._redelivery = redelivery
-        self.closed_queues = gate.closed_queues
-        """Returns the queues of which nothing is to be dequeued now."""
+        self.gate = gate
+        """Says of which queues nothing is to be dequeued now."""
         self._loop = asyncio.get_running_loop()
 
     def wrap(self, handlers: Registry) -> Registry:
