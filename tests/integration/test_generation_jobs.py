@@ -252,6 +252,10 @@ async def test_the_pause_before_the_next_try_is_that_of_generation(
             {"AIRUNNER_POSTGRES__DSN": "postgresql://u@h/d", "AIRUNNER_WORKER__HANDLER_PROCESSES": "1"},
             "worker.handler_processes",
         ),
+        (
+            {"AIRUNNER_POSTGRES__DSN": "postgresql://u@h/d", "AIRUNNER_OUTBOX__SINK": "sqs"},
+            "outbox.sink: must be jobs",
+        ),
     ],
 )
 async def test_a_worker_that_cannot_write_verdicts_does_not_start(
