@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airunner import Context, PermanentFailure, handler
+from airunner import Context, GenerationFailure, GenerationSession, PermanentFailure, handler
 
 if TYPE_CHECKING:
     import asyncpg
@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 FOLDER = Path(os.environ.get("PICTURES", "pictures"))
 
 
-async def capture(connection: asyncpg.Connection, session: Any, result: Any) -> None:
+async def capture(connection: asyncpg.Connection, session: GenerationSession, result: Any) -> None:
     await connection.execute(
         "UPDATE reservations SET state = 'captured' WHERE id = $1::text::uuid", session.id
     )
 
 
-async def refund(connection: asyncpg.Connection, session: Any, failure: Any) -> None:
+async def refund(
+    connection: asyncpg.Connection, session: GenerationSession, failure: GenerationFailure
+) -> None:
     account = await connection.fetchval(
         "UPDATE reservations SET state = 'refunded' WHERE id = $1::text::uuid RETURNING account", session.id
     )

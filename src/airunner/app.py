@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import tempfile
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from airunner.client import AsyncClient
     from airunner.config import FleetPart, Settings
     from airunner.domain.clock import Clock
+    from airunner.domain.fleet import HousekeepingRun, TaskType
     from airunner.domain.retry import RetryPolicy
     from airunner.fleet.aws.connection import FleetConnection
     from airunner.fleet.process import FleetProcess
@@ -219,6 +220,28 @@ def build_fleet_connection(settings: Settings, *, clients: Sequence[str] = ()) -
     return FleetConnection(settings, SystemClock(), clients=clients or OF_A_FLEET)
 
 
+async def run_fleet_task(
+    settings: Settings, task: TaskType, *, dry_run: bool = False, limit: int = 0, force: bool = False
+) -> HousekeepingRun:
+    """Run a task of housekeeping here, on the store of the settings, whether or not a server runs on it.
+
+    LeaseTaken, which names it, where another process runs the task.
+    """
+    clock = SystemClock()
+    fleet = build_fleet_connection(settings)
+    store = open_store_beside(settings, must_exist=True)
+    from airunner.fleet.messages.housekeeping import HousekeepingMessage
+    from airunner.fleet.start import make_housekeeper
+
+    message = HousekeepingMessage(task_type=task, timestamp=clock.now(), dry_run=dry_run, limit=limit)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(fleet)
+        await fleet.check_table()
+        stack.push_async_callback(store.close)
+        await store.open()
+        return await make_housekeeper(settings, fleet, store, clock).run(message, force=force)
+
+
 def _check_fleet(settings: Settings) -> None:
     """Refuse at once what a fleet cannot work with: no SDK, no region, a job queue that is one of its own."""
     from airunner.aws.connect import find_region, need_sdk
@@ -308,7 +331,7 @@ def build_worker(
         refused_token_seconds=worker.refused_token_seconds,
         drain_seconds=worker.drain_seconds,
         handlers=_load_handlers(worker.handlers, "worker.handlers", wrap) if worker.handlers else None,
-        closed_queues=job_verdicts.closed_queues if job_verdicts else None,
+        closed_queues=job_verdicts.gate.closed_queues if job_verdicts else None,
         handler_processes=worker.handler_processes,
         handler_sources=worker.handlers,
         environment=environment,

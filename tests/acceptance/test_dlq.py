@@ -5,15 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airunner.aws.calls import Aws
+from airunner.aws.clients import OF_A_QUEUE
+from airunner.generation.sessions import SessionTable
+from airunner.generation.verdict import GenerationFailure
+from airunner.postgres.pool import Database
+from airunner.queues.messages import NewMessage
+from airunner.queues.sqs import SqsQueue
 from tests.acceptance.command_line import CommandLine, serving
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
 from tests.support.aws import client
+from tests.support.aws_queues import make_queues
+from tests.support.aws_stores import options_of
+from tests.support.generation import enqueue
 
 pytest_plugins = ("tests.support.aws",)
 
@@ -89,6 +99,49 @@ async def test_purging_asks_first(operator: Operator) -> None:
     done = operator.person.run("dlq", "purge", "default", "--yes")
     assert b"2 dead letters of queue default deleted: 2 unreadable body\n" in done.stderr
     assert await in_queue(operator) == 0
+
+
+@pytest.mark.slow
+async def test_letters_of_generation_are_looked_at_by_code(
+    tmp_path: Path, emulator: EmulatorProcess, aws_env: str, dsn: str, database: Database
+) -> None:
+    variables = {
+        "AWS_REGION": REGION,
+        "AWS_ENDPOINT_URL": emulator.url,
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        "AIRUNNER_POSTGRES__DSN": dsn,
+    }
+    session_id, another = [await enqueue(database, "paint") for _ in range(2)]
+    failure = GenerationFailure(code="nsfw", reason="no such pictures")
+    assert await SessionTable(database, "airunner").settle(session_id, failure)
+    async with Aws(replace(options_of(emulator.url), clients=OF_A_QUEUE)) as account:
+        dead_url, url = await make_queues(account, aws_env, 5)
+        queue = SqsQueue(account, dead_url)
+        body = {"id": session_id, "name": "paint", "payload": {}}
+        await queue.send([
+            NewMessage(body=json.dumps({**body, "failure": {"code": "nsfw"}})),
+            NewMessage(body=json.dumps({**body, "id": another}), attributes={"reason": "unhandled"}),
+        ])  # fmt: skip
+        person = CommandLine(folder=tmp_path, variables={**variables, "SQS_MAIN_QUEUE_URL": url})
+        with serving(person, "--no-auth") as (_, server):
+            operator = CommandLine(folder=tmp_path, variables={"AIRUNNER_SERVER": server})
+            groups = operator.objects("dlq", "list", "generation")
+            assert [(each["reason"], each["code"]) for each in groups] == [
+                ("verdict", "nsfw"),
+                ("no_verdict", "unhandled"),
+            ]
+            (shown,) = operator.objects("dlq", "show", "generation", "--code", "nsfw")
+            assert shown["job_id"] == session_id
+            done = operator.run("dlq", "redrive", "generation", "--all").stderr.decode()
+            assert "1 dead letters of queue generation sent back: 1 work without a verdict: unhandled" in done
+            assert "1 left: work with a verdict: nsfw\n" in done
+            assert "airunner outbox rerun ID" in done
+            emulator.advance(31)
+            done = operator.run("dlq", "purge", "generation", "--code", "nsfw", "--yes").stderr.decode()
+            assert "1 dead letters of queue generation deleted: 1 work with a verdict: nsfw" in done
+        (message,) = await SqsQueue(account, url).receive(10)
+        assert json.loads(message.body)["id"] == another
 
 
 def test_a_store_without_dead_letters_says_so(user: CommandLine) -> None:

@@ -12,20 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from airunner.app import build_fleet_connection, provision_fleet
+from airunner.app import build_fleet_connection
 from airunner.client import AsyncClient
 from airunner.config import FleetPart, Settings, load_settings
 from airunner.domain.answers import DequeuedJob
 from airunner.domain.errors import FailedPrecondition
 from airunner.domain.job import JobParams, JobState
 from airunner.domain.requests import DequeueRequest
-from airunner.fleet.aws.connection import FleetConnection
+from airunner.fleet.aws.connection import FleetConnection, fleet_layout
 from airunner.fleet.messages.housekeeping import HousekeepingMessage, TaskType, format_housekeeping
 from airunner.fleet.messages.termination import EndStatus, TerminationMessage, format_termination
 from airunner.fleet.records import InstanceRecord
 from airunner.queues.messages import NewMessage
 from tests.acceptance.command_line import CommandLine, serving
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
+from tests.support.fleet_aws import provide_fleet
 
 pytest_plugins = ("tests.support.aws",)
 
@@ -60,7 +61,7 @@ async def operator(tmp_path: Path, emulator: EmulatorProcess, aws_env: str) -> A
         "AIRUNNER_TOKEN_KEYS": "for-this-test-and-long-enough",
     }
     settings: Settings = load_settings(environ=variables, cwd=tmp_path).settings
-    await provision_fleet(settings)
+    await provide_fleet(emulator.url, fleet_layout(settings))
     async with build_fleet_connection(settings) as fleet:
         yield Operator(person=CommandLine(folder=tmp_path, variables=variables), fleet=fleet)
 
@@ -72,18 +73,18 @@ async def begun(client: AsyncClient) -> DequeuedJob:
     return held
 
 
-def report_of(held: DequeuedJob) -> str:
+def report_of(job_id: str, token: str) -> str:
     """Return what the runner of that instance says at the end."""
     message = TerminationMessage(
         instance_id=INSTANCE,
-        job_id=held.job.job_id,
+        job_id=job_id,
         status=EndStatus.SUCCESS,
         exit_code=0,
         duration_seconds=1.5,
         started_at=NOW,
         completed_at=NOW + 1500,
         attempt=1,
-        termination_token=held.termination_token,
+        termination_token=token,
     )
     return format_termination(message)
 
@@ -96,7 +97,7 @@ async def test_a_server_on_sqlite_runs_a_fleet_in_its_process(operator: Operator
     with serving(person, "--no-auth") as (server, url):
         async with AsyncClient(url) as client:
             held = await begun(client)
-            await operator.send(FleetPart.TERMINATION, report_of(held))
+            await operator.send(FleetPart.TERMINATION, report_of(held.job.job_id, held.termination_token))
             job = await client.get_job(held.job.job_id, wait_seconds=60)
             assert job.state is JobState.COMPLETED
 
@@ -135,7 +136,7 @@ async def test_a_processor_of_its_own_ends_the_jobs_of_servers_on_aws(
         pages = processor.wait_for("airunner fleet metrics on").removesuffix("/metrics")
         async with AsyncClient(url) as client:
             held = await begun(client)
-            await operator.send(FleetPart.TERMINATION, report_of(held))
+            await operator.send(FleetPart.TERMINATION, report_of(held.job.job_id, held.termination_token))
             assert (await client.get_job(held.job.job_id, wait_seconds=60)).state is JobState.COMPLETED
         with urllib.request.urlopen(f"{pages}/healthz") as page:  # noqa: S310 - our own process
             assert json.load(page) == {"status": "ok"}
@@ -147,3 +148,23 @@ async def until_run(fleet: FleetConnection, wish: HousekeepingMessage) -> None:
     """Return once a wish has had its run."""
     while await fleet.records.find_run(wish.slot) is None:
         pass
+
+
+@pytest.mark.slow
+async def test_an_operator_describes_a_pool_runs_a_task_and_reads_the_report(operator: Operator) -> None:
+    person = operator.person
+    with serving(person, "--no-auth") as (_, url):
+        person.variables["AIRUNNER_SERVER"] = url
+        person.variables["AIRUNNER_DATA_DIR"] = "data"
+        person.text("fleet", "pools", "set", "builds", "--instance-type", "m7i.large", "--running", "2")
+        (done,) = person.objects("fleet", "run", "pool_audit")
+        assert (done["task_type"], done["outcome"], done["dry_run"]) == ("pool_audit", "done", False)
+        assert person.text("fleet", "report").startswith("builds\t0 of 2\t")
+        async with AsyncClient(url) as client:
+            (listed,) = await client.list_housekeeping_runs()
+            assert listed.slot == done["slot"]
+
+        await operator.fleet.records.take_lease(TaskType.OLD_JOBS, "i-am-busy", NOW, 2 * NOW)
+        refused = person.run("fleet", "run", "old_jobs", "--dry-run")
+        assert refused.returncode == 1
+        assert b"i-am-busy is running this task" in refused.stderr

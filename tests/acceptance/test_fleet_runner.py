@@ -290,6 +290,7 @@ def test_a_report_that_nobody_takes_is_logged_and_the_runner_fails(
     assert fleet.job(job_id).state is JobState.COMPLETED
 
 
+@pytest.mark.slow
 def test_a_hostile_configuration_is_refused_by_its_key(fleet: Fleet, machine: CommandLine) -> None:
     fleet.put("i-hostile", json.dumps({"client": {"server": KEY}, "worker": {"queues": "builds"}}))
     done = machine.run("fleet", "runner", AIRUNNER_INSTANCE_ID="i-hostile")

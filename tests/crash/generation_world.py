@@ -259,6 +259,12 @@ class JobsSide:
             "SELECT sink_ref FROM airunner.outbox WHERE id = $1::text::uuid", session_id
         )
         await self.services.jobs.cancel_job(job_id)
+        # A job that was made a moment ago is not asked for yet.
+        await database.execute(
+            "UPDATE airunner.outbox SET dispatched_at = dispatched_at - interval '2 minutes' "
+            "WHERE id = $1::text::uuid",
+            session_id,
+        )
 
     async def copy(self, database: Database, session_id: str) -> None:
         """Have it sent, and forget that: it is sent once more."""

@@ -61,5 +61,5 @@ async def die_at_every_call(world: World, kinds: list[str], *, executed: bool) -
                 # A letter is never lost; a death may double it.
                 assert kind not in LETTERED or 1 <= letters[session_id] <= 2, (story, letters)
         if not happened:
-            assert number > len(kinds) * 3
+            assert number > 4 + 3 * len(kinds)
             return

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
 
 import pytest
 
+from airunner.client import AsyncClient
 from airunner.domain.clock import SystemClock
 from airunner.generation.lost import LostPass
 from airunner.handlers.registry import Registry
@@ -20,25 +22,31 @@ from tests.doubles.aws.emulator import EmulatorProcess
 from tests.support.generation import HOOKS, effects, enqueue, registry, until_sessions
 from tests.support.generation_site import Site
 from tests.support.postgres import pass_time
+from tests.support.processes import RunningProcess, Stack
 
 pytest_plugins = ("tests.support.generation_site",)
 
 # Each kill is the start of a process, a second or more: twenty do not fit among the quick tests.
 KILLS = [
-    pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
-    pytest.param(1_000, marks=[pytest.mark.long, pytest.mark.timeout(7200)]),
+    pytest.param("sqs", 20, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+    pytest.param("sqs", 1_000, marks=[pytest.mark.long, pytest.mark.timeout(7200)]),
+    pytest.param("jobs", 200, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
 ]
 ROWS_A_KILL = 6
 LOST_HANDLERS: Registry = registry(paint=(lambda: None, HOOKS))
 LIMIT_SECONDS = 120
 
 
-@pytest.mark.parametrize("kills", KILLS)
+@pytest.mark.parametrize(("sink", "kills"), KILLS)
 async def test_relays_and_workers_are_killed_and_each_row_has_its_effect_once(
-    site: Site, emulator: EmulatorProcess, seed: int, kills: int
+    site: Site, emulator: EmulatorProcess, stack: Stack, seed: int, sink: str, kills: int
 ) -> None:
+    start, jobs = _starts(site), None
+    if sink == "jobs":
+        await stack.start_server()
+        start, jobs = _starts(site, server=stack.url), stack.client()
     rng, wanted, seconds = random.Random(seed), dict[str, str](), 0
-    processes = {"relay": site.start("outbox", "relay"), "worker": site.start()}
+    processes = {name: start(name) for name in ("relay", "worker")}
     for number in range(kills):
         for _ in range(ROWS_A_KILL):
             is_refused = rng.random() < 0.2
@@ -51,8 +59,9 @@ async def test_relays_and_workers_are_killed_and_each_row_has_its_effect_once(
         emulator.advance(121)
         seconds += CLAIM_SECONDS + 1
         await pass_time(site.database, seconds=seconds)
-        processes[victim] = site.start("outbox", "relay") if victim == "relay" else site.start()
-    await _finish(site, emulator, seconds)
+        processes[victim] = start(victim)
+    async with jobs or nullcontext():
+        await _finish(site, emulator, seconds, jobs)
     found = await effects(site.database)
     assert sorted(session_id for session_id, _ in found) == sorted(wanted)
     ends = dict(found)
@@ -84,6 +93,22 @@ async def test_postgresql_is_killed_under_a_worker(site: Site, postgres: LocalPo
         assert await process.ended() == 0
 
 
+def _starts(site: Site, server: str = "") -> Callable[[str], RunningProcess]:
+    """Return what starts a relay or a worker; those of jobs, if there is a server for them."""
+    handlers = str(site.folder / "handlers.py")
+    of_messages = {"relay": ("outbox", "relay"), "worker": ()}
+    of_jobs = {
+        "relay": ("outbox", "relay"),
+        "worker": (
+            *("worker", "--queue", "generation", "--handlers", handlers),
+            *("--concurrency", "5", "--visibility-timeout", "3"),
+        ),
+    }
+    commands: Mapping[str, tuple[str, ...]] = of_jobs if server else of_messages
+    environment = {"AIRUNNER_SERVER": server, "AIRUNNER_OUTBOX__SINK": "jobs"} if server else {}
+    return lambda name: site.start(*commands[name], **environment)
+
+
 async def _some_progress(site: Site, victim: str, steps: int) -> None:
     """Return once a process has come so far that it is in the middle of something."""
     if victim == "worker":
@@ -93,12 +118,12 @@ async def _some_progress(site: Site, victim: str, steps: int) -> None:
         await _until_at_most(site, ROWS_A_KILL - steps, "outbox WHERE state = 'pending'")
 
 
-async def _finish(site: Site, emulator: EmulatorProcess, seconds: int) -> None:
+async def _finish(site: Site, emulator: EmulatorProcess, seconds: int, jobs: AsyncClient | None) -> None:
     """Let all that is left come to its end: what was put aside is sent anew, what died five times is lost."""
     for number in range(20):
         await pass_time(site.database, seconds=seconds)
         await OutboxUpkeep(site.database, "airunner").run_once()
-        await LostPass(site.database, "airunner", LOST_HANDLERS).run_once()
+        await LostPass(site.database, "airunner", LOST_HANDLERS, jobs=jobs).run_once()
         with suppress(TimeoutError):
             async with asyncio.timeout(10):
                 await _until_at_most(site, 0, "generation_sessions WHERE finished_at IS NULL")

@@ -51,6 +51,7 @@ from tests.support.serving import serve
 
 ALL = [name.value for name in HopName]
 LIMIT_SECONDS = 20
+PATIENCE_SECONDS = 60
 IS_SENT = "o.state = 'dispatched'"
 IS_WAITED_FOR = "EXISTS (SELECT FROM airunner.outbox_relays)"
 
@@ -70,7 +71,8 @@ class Site:
 
     async def diagnose(self, **more: object) -> Diagnosis:
         """Return what comes without any time passing."""
-        return await diagnose_queue(self.settings(**more), ManualClock(), timeout_seconds=LIMIT_SECONDS)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return await diagnose_queue(self.settings(**more), ManualClock(), timeout_seconds=LIMIT_SECONDS)
 
     async def diagnose_late(self, when: str, **more: object) -> Diagnosis:
         """Return what is found when the time is over, which does not pass before this is true of the item."""
@@ -81,11 +83,12 @@ class Site:
             diagnose_queue(self.settings(**more), clock, timeout_seconds=LIMIT_SECONDS)
         )
         items = "airunner.outbox AS o JOIN airunner.generation_sessions AS s USING (id)"
-        while not await connection.fetchval(f"SELECT true FROM {items} WHERE {when}"):  # noqa: S608  of tests
-            assert not diagnosing.done(), diagnosing.result()
-        while not diagnosing.done():
-            clock.advance(1)
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await connection.fetchval(f"SELECT true FROM {items} WHERE {when}"):  # noqa: S608  of tests
+                assert not diagnosing.done(), diagnosing.result()
+            while not diagnosing.done():
+                clock.advance(1)
+                await asyncio.sleep(0.01)
         await connection.close()
         return diagnosing.result()
 

@@ -234,6 +234,25 @@ async def test_a_letter_that_was_not_sent_is_sent_with_the_next_delivery(
     assert len(await effects(database)) == 1
 
 
+async def test_a_letter_that_would_be_too_large_is_the_message_as_it_came(
+    database: Database, sessions: SessionTable, queue: MemoryQueue
+) -> None:
+    def bad() -> None:
+        raise PermanentFailure("bad")
+
+    # Letters are ASCII: these characters take twice the room in them.
+    await enqueue(database, "bad", {"text": "\u20ac" * 290_000})
+    await send_all(database, queue)
+    async with working(make_consumer(queue, sessions, registry(bad=(bad, HOOKS)))):
+        await until_sessions(database, failed=1)
+        await until(lambda: not queue._kept)
+    assert queue.dead_letters
+    (letter,) = await queue.dead_letters.receive(2)
+    assert letter.attributes["reason"] == "bad"
+    assert len(json.loads(letter.body)["payload"]["text"]) == 290_000
+    assert await database.fetch_value("SELECT count(*) FROM airunner.outbox_effects") == 2
+
+
 @pytest.mark.parametrize(
     "body", ["{", "[]", '{"id": "x", "name": "a", "payload": 1}', '{"id": 1, "name": 2}']
 )

@@ -67,7 +67,7 @@ async def job_worker(database: Database, handlers: Registry) -> AsyncIterator[Se
         queues=("generation", "q"),
         concurrency=4,
         handlers=verdicts.wrap(handlers),
-        closed_queues=verdicts.closed_queues,
+        closed_queues=gate.closed_queues,
         worker_id="w",
     )
     worker = Worker(services.jobs, services.events, SystemClock(), options)
@@ -212,14 +212,14 @@ async def test_a_database_that_hangs_holds_up_nobody_for_long(monkeypatch: pytes
     sessions, clock = SilentSessions(), ManualClock()
     gate = DatabaseGate(cast("SessionTable", sessions), clock)
     assert await gate.closed_queues() == ("generation",)
-    assert await gate.closed_queues() == ("generation",)
+    assert (await gate.closed_queues(), gate.is_closed) == (("generation",), True)
     assert sessions.questions == 1
     clock.advance(1)
     sessions.may_answer.set()
     # Those who serve other queues do not wait for the answer.
     assert await gate.closed_queues() == ("generation",)
     await until(lambda: sessions.questions == 2)
-    assert await gate.closed_queues() == ()
+    assert (await gate.closed_queues(), gate.is_closed) == ((), False)
     await gate.close()
 
 
@@ -251,6 +251,10 @@ async def test_the_pause_before_the_next_try_is_that_of_generation(
         (
             {"AIRUNNER_POSTGRES__DSN": "postgresql://u@h/d", "AIRUNNER_WORKER__HANDLER_PROCESSES": "1"},
             "worker.handler_processes",
+        ),
+        (
+            {"AIRUNNER_POSTGRES__DSN": "postgresql://u@h/d", "AIRUNNER_OUTBOX__SINK": "sqs"},
+            "outbox.sink: must be jobs",
         ),
     ],
 )

@@ -42,6 +42,8 @@ class Desk:
     url: str
     dead_url: str
     admin: AdminService
+    letters: GenerationDeadLetters
+    """As a server has them."""
 
     async def bury(self, body: object, reason: str = "") -> None:
         attributes = {"reason": {"DataType": "String", "StringValue": reason}} if reason else {}
@@ -79,11 +81,12 @@ async def desk(
         keys = {"store.aws.access_key_id": ACCESS_KEY, "store.aws.secret_access_key": SECRET_KEY}
         flags = {"postgres.dsn": dsn, **keys}
         settings = load_settings(environ=environment, flags=flags, cwd=tmp_path).settings
-        assert generation_dead_letters(settings, SystemClock())
+        as_served = generation_dead_letters(settings, SystemClock())
+        assert as_served
         admin = AdminService(MemoryStore(SystemClock()))
         letters = GenerationDeadLetters(settings, SystemClock(), short_poll_seconds=0)
         admin.add_dead_letters("generation", letters)
-        yield Desk(database, account, url, dead_url, admin)
+        yield Desk(database, account, url, dead_url, admin, as_served)
 
 
 async def test_letters_are_listed_by_code_and_judged_by_the_ledger(desk: Desk) -> None:
@@ -97,7 +100,7 @@ async def test_letters_are_listed_by_code_and_judged_by_the_ledger(desk: Desk) -
         "unknown_session": DeadLetterReason.JOB_NOT_FOUND,
     }
     assert await desk.codes("nsfw") == {"nsfw": V}
-    page = await desk.admin.list_dead_letters("generation", code="nsfw")
+    page = await desk.letters.look("generation", 5, code="nsfw")
     assert [(letter.job_id, _subject(letter)) for letter in page.letters] == [
         (ids["nsfw"], "work with a verdict: nsfw")
     ]

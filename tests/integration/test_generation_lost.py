@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from airunner.domain.clock import SystemClock
-from airunner.domain.errors import NotFound, Unavailable
+from airunner.domain.errors import NotFound, PermissionDenied, Unavailable
 from airunner.domain.job import JobState
 from airunner.generation.lost import LostPass, Steadiness
 from airunner.generation.sessions import SessionTable
@@ -144,6 +144,9 @@ class Jobs:
 
     async def get_job(self, job_id: str, *, abridge: bool) -> Any:
         assert abridge, "the payloads of a job may be gone"
+        if job_id == "refused":
+            raise PermissionDenied("not this one")
+        assert not job_id.startswith("sqs:"), "no job at all"
         if job_id not in self.states:
             raise NotFound
         return FoundJob(self.states[job_id])
@@ -157,7 +160,9 @@ class FoundJob:
 async def test_rows_whose_job_ended_without_a_verdict_are_lost(
     database: Database, sessions: SessionTable
 ) -> None:
-    ids = {name: await enqueue(database, "paint") for name in ("failed", "purged", "running", "done")}
+    # The oldest one cannot be asked for, and the next was sent while the sink was another.
+    names = ("refused", "sqs:message", "failed", "purged", "running", "done")
+    ids = {name: await enqueue(database, "paint") for name in names}
     await send_all(database, MemoryQueue(SystemClock()))
     for name, session_id in ids.items():
         await database.execute(
@@ -170,8 +175,22 @@ async def test_rows_whose_job_ended_without_a_verdict_are_lost(
     assert await lost_pass(database, jobs=jobs).run_once() == 0
     codes = {str(row["id"]): row["code"] for row in await rows_of(database, "*", SESSIONS)}
     assert {name: codes[session_id] for name, session_id in ids.items()} == {
+        "refused": "",
+        "sqs:message": "",
         "failed": "lost",
         "purged": "lost",
         "running": "",
         "done": "",
     }
+
+
+async def test_rows_that_were_sent_together_are_all_looked_at(
+    database: Database, sessions: SessionTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airunner.generation.lost._PORTION", 2)
+    ids = sorted([await enqueue(database, "paint") for _ in range(5)])
+    await send_all(database, MemoryQueue(SystemClock()))
+    await database.execute("UPDATE airunner.outbox SET sink_ref = id::text")
+    jobs = Jobs(dict.fromkeys(ids[:4], JobState.RUNNING))
+    await pass_time(database, minutes=2)
+    assert await lost_pass(database, jobs=jobs).run_once() == 1

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from structlog.testing import capture_logs
 
+from airunner.app import build_server
+from airunner.config import load_settings
+from airunner.domain.errors import InvalidArgument
 from airunner.generation.app_settings import AppSettings
 from airunner.generation.concurrency import Concurrency
 from airunner.postgres.pool import Database, PostgresOptions
@@ -33,6 +39,23 @@ async def test_the_setting_overrides_the_configuration_both_ways(database: Datab
         (None, "8"),
     ]
     assert (stored.changes[0].changed_by, stored.changes[0].changed_at) == ("ops", 9_000)
+
+
+async def test_a_server_of_the_database_sets_it_for_workers(
+    database: Database, dsn: str, tmp_path: Path
+) -> None:
+    flags = {"postgres.dsn": dsn, "data_dir": str(tmp_path), "generation.concurrency": 4}
+    settings = build_server(load_settings(environ={}, flags=flags).settings)._services.settings
+    concurrency = Concurrency(database, "airunner", 4)
+    setting = await settings.set_setting(NAME, "8")
+    await concurrency.run_once()
+    assert (setting.value, setting.configured, concurrency.current) == ("8", "4", 8)
+    for refused in ("0", "11", "many"):
+        with pytest.raises(InvalidArgument, match="from 1 to 10"):
+            await settings.set_setting(NAME, refused)
+    assert not (await settings.unset_setting(NAME)).is_set
+    await concurrency.run_once()
+    assert concurrency.current == 4
 
 
 async def test_what_is_written_by_hand_and_makes_no_sense_changes_nothing(database: Database) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
@@ -168,6 +169,15 @@ async def test_an_order_becomes_a_picture_and_its_credit_is_captured(site: Site)
     ]
     (image,) = await rows_of(site.database, "*", "images")
     assert image["place"].endswith(f"{picture}.png")
+
+
+async def test_a_reader_that_comes_back_hears_only_what_it_has_not_heard(site: Site) -> None:
+    _, picture = await site.order("a boat")
+    async with site.at_work():
+        _, text = await site.get(f"/pictures/{picture}/events")
+    *_, last = re.findall(r"^id: (.+)$", text.decode(), re.MULTILINE)
+    answer = await HttpClient().get(f"{site.url}/pictures/{picture}/events", headers={"last-event-id": last})
+    assert bytes(answer.content) == b"event: end\ndata: {}\n\n"
 
 
 async def test_a_picture_that_fails_for_good_is_refunded_once(

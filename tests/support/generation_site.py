@@ -79,7 +79,7 @@ async def site(
                 *(command or ("generation", "worker", "--handlers", str(tmp_path / "handlers.py"))),
                 log=tmp_path / f"worker-{len(started)}.log",
                 environment={
-                    "DATABASE_URL": dsn,
+                    "AIRUNNER_POSTGRES__DSN": dsn,
                     "SQS_MAIN_QUEUE_URL": url,
                     "AWS_REGION": REGION,
                     "AWS_ENDPOINT_URL": aws.url,

@@ -373,6 +373,18 @@ async def test_a_task_that_another_replica_runs_is_recorded_as_skipped(bench: Be
     assert (await bench.run(ORPHANS)).changed == 1
 
 
+async def test_a_second_message_that_was_skipped_first_does_not_keep_the_first_from_running(
+    bench: Bench,
+) -> None:
+    bench.add("i-1")
+    message = bench.message(ORPHANS)
+    await bench.records.take_lease(ORPHANS, "replica-2", bench.clock.now(), bench.clock.now() + LEASE_MS)
+    await bench.housekeeper.process(message)
+    del bench.records.leases[ORPHANS]
+    await bench.housekeeper.process(message)
+    assert bench.records.runs[message.slot].outcome is RunOutcome.DONE
+
+
 async def test_a_replica_with_two_messages_of_a_task_runs_one(bench: Bench) -> None:
     bench.add("i-1")
     second = bench.message(ORPHANS)

@@ -64,7 +64,7 @@ async def send(sink: SqsSink, count: int) -> Sequence[SendOutcome]:
 @pytest.mark.parametrize(
     ("answer", "outcome"),
     [
-        ("m", Sent("m")),
+        ("m", Sent("sqs:m")),
         (Unavailable("busy"), Rejected("busy")),
         (ResourceExhausted("slow"), Rejected("slow")),
         (InvalidArgument("bad"), Rejected("bad", for_good=True)),
@@ -73,7 +73,7 @@ async def send(sink: SqsSink, count: int) -> Sequence[SendOutcome]:
     ],
 )
 async def test_an_entry_is_the_row_s_own_matter(answer: str | AirunnerError, outcome: SendOutcome) -> None:
-    assert await send(sink_of(ScriptedQueue(["a", answer])), 2) == [Sent("a"), outcome]
+    assert await send(sink_of(ScriptedQueue(["a", answer])), 2) == [Sent("sqs:a"), outcome]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ async def test_a_row_by_itself_that_is_refused_for_what_it_holds_is_rejected() -
 async def test_rows_that_are_refused_together_go_one_by_one() -> None:
     bad = InvalidArgument("bad")
     queue = ScriptedQueue([bad] * 3, ["a"], [bad], ["c"])
-    assert await send(sink_of(queue), 3) == [Sent("a"), Rejected("bad", for_good=True), Sent("c")]
+    assert await send(sink_of(queue), 3) == [Sent("sqs:a"), Rejected("bad", for_good=True), Sent("sqs:c")]
     assert queue.sizes == [3, 1, 1, 1]
 
 
@@ -106,7 +106,7 @@ async def test_no_call_has_more_than_sqs_takes() -> None:
     large = "x" * (200 * 1024)
     queue = ScriptedQueue(["a"], ["b"])
     rows = [row(1, large), row(2, large)]
-    assert await sink_of(queue).send("generation", rows) == [Sent("a"), Sent("b")]
+    assert await sink_of(queue).send("generation", rows) == [Sent("sqs:a"), Sent("sqs:b")]
 
 
 class Jobs:

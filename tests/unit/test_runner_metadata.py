@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from airunner.cli import exit_codes
+from airunner.config import ConfigError, load_settings
 from airunner.domain.errors import AirunnerError, DeadlineExceeded, NotFound, PermissionDenied, Unavailable
 from airunner.fleet.runner import metadata as module
+from airunner.fleet.runner.configuration import find_instance_id
 from airunner.fleet.runner.metadata import InstanceMetadata, SpotWatch
 from airunner.testing.clock import ManualClock
 from tests.support.fleet import while_time_passes
@@ -50,6 +53,28 @@ async def test_one_that_is_not_there() -> None:
 async def test_an_id_that_is_none_becomes_no_name_of_a_parameter(name: str) -> None:
     with MetadataEndpoint(instance_id=name) as endpoint, pytest.raises(NotFound, match="names no instance"):
         await asked_id(endpoint.url)
+
+
+@pytest.mark.parametrize("status", [200, 401, 404])
+async def test_a_runner_that_cannot_learn_its_name_says_which_setting_is_missing(status: int) -> None:
+    clock = ManualClock()
+    with MetadataEndpoint("../x", status=status) as endpoint:
+        settings = load_settings(environ={"AIRUNNER_FLEET__METADATA_URL": endpoint.url}).settings
+        with pytest.raises(
+            ConfigError, match=r"worker.instance_id: is not set .*, and the metadata end"
+        ) as e:
+            await while_time_passes(clock, find_instance_id(settings, clock))
+    assert exit_codes.of_error(e.value) == 2
+
+
+async def test_the_setting_counts_more_than_the_endpoint_and_is_checked() -> None:
+    with MetadataEndpoint() as endpoint:
+        environ = {"AIRUNNER_FLEET__METADATA_URL": endpoint.url, "AIRUNNER_INSTANCE_ID": "i-mine"}
+        assert await find_instance_id(load_settings(environ=environ).settings, ManualClock()) == "i-mine"
+        settings = load_settings(environ={**environ, "AIRUNNER_INSTANCE_ID": "../x"}).settings
+        with pytest.raises(ConfigError, match=r"worker.instance_id: must be"):
+            await find_instance_id(settings, ManualClock())
+    assert not endpoint.calls
 
 
 async def test_a_notice_is_told_once_and_tokens_are_replaced() -> None:

@@ -36,7 +36,10 @@ def run_worker(loaded: Loaded, serve: Callable[[Settings], Coroutine[object, obj
 
 
 async def serve_jobs(settings: Settings, *, once: bool = False, runner: FleetRunner | None = None) -> None:
-    """Do jobs until a signal, or one; that of a runner until EC2 takes its machine away, too."""
+    """Do jobs until a signal, or one. A runner ends also when EC2 takes its machine away, and reports.
+
+    An error of the worker comes after the report.
+    """
     from airunner.app import build_client, build_worker
     from airunner.config import AWS_CREDENTIALS
     from airunner.domain.retry import RetryPolicy
@@ -56,14 +59,23 @@ async def serve_jobs(settings: Settings, *, once: bool = False, runner: FleetRun
         waiting = asyncio.create_task(wait_for_server(quick_client, settings.worker.queues[0]))
         stop = _stop_of(worker, waiting)
         on_shutdown_signals(stop, worker.kill)
-        listen, state = settings.worker.metrics_listen, lambda: "ok" if waiting.done() else "waiting"
-        await beside.enter_async_context(served_probes("worker", listen, state))
+
+        def state() -> str:
+            is_away = verdicts is not None and verdicts.gate.is_closed
+            return "waiting" if is_away or not waiting.done() else "ok"
+
+        await beside.enter_async_context(served_probes("worker", settings.worker.metrics_listen, state))
         if runner:
             await beside.enter_async_context(runner.watching(stop))
-        with suppress(asyncio.CancelledError):
-            await waiting
-            announce(f"airunner worker serves {', '.join(settings.worker.queues)}")
-            await worker.run()
+        try:
+            with suppress(asyncio.CancelledError):
+                await waiting
+                announce(f"airunner worker serves {', '.join(settings.worker.queues)}")
+                await worker.run()
+        finally:
+            # Before anything is closed: what hangs there must not cost the report.
+            if runner:
+                await runner.report()
 
 
 async def wait_for_server(client: AsyncClient, queue: str) -> None:

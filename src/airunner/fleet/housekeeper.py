@@ -61,9 +61,10 @@ class Housekeeper:
         lease = TaskLease(self._records, self._clock, message.task_type, holder)
         await lease.take()
         try:
-            # Under the lease: whoever ran the slot has recorded that by now.
+            # Under the lease: whoever ran the slot has recorded that by now. That a second message was
+            # skipped may be recorded before the first one, which has the lease, comes to this.
             known = await self._records.find_run(message.slot)
-            if known and known.outcome is not RunOutcome.FAILED:
+            if known and known.outcome not in {RunOutcome.FAILED, RunOutcome.SKIPPED}:
                 return known
             return await self._perform(message, lease, force=force)
         finally:

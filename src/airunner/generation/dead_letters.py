@@ -38,7 +38,6 @@ OUR_CODES: Final = frozenset({
     *(UNDECODABLE, UNHANDLED, UNKNOWN_SESSION),
 })  # fmt: skip
 """All codes that are not the application's own."""
-_CLIENTS: Final = ("sqs",)
 _KNOWN: Final = """\
 SELECT s.id::text AS id, EXISTS (
     SELECT FROM {schema}.outbox_effects AS e WHERE e.outbox_id = s.id AND e.kind = 'verdict'
@@ -81,6 +80,7 @@ class GenerationDeadLetters:
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[DeadLetterBox]:
+        from airunner.aws.clients import OF_A_QUEUE
         from airunner.aws.connect import build_aws
         from airunner.aws.dead_letters import DeadLetterBox
         from airunner.aws.sqs import read_redrive_policy
@@ -89,7 +89,7 @@ class GenerationDeadLetters:
             queue_addresses(self._settings)[GENERATION_QUEUE],
             self._settings.generation.dead_letter_url,
         )
-        aws = build_aws(self._settings, self._clock, clients=_CLIENTS)
+        aws = build_aws(self._settings, self._clock, clients=OF_A_QUEUE)
         async with aws, open_database(self._settings) as database:
             if not dead_url:
                 policy = await read_redrive_policy(aws, url)

@@ -36,6 +36,11 @@ class DatabaseGate:
         self._answered_at: int | None = None
         self._asking: asyncio.Task[None] | None = None
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether PostgreSQL did not answer when it was last asked."""
+        return bool(self._closed)
+
     async def closed_queues(self) -> Collection[str]:
         """Return the queues of which nothing is to be dequeued now; raises nothing of PostgreSQL's."""
         if self._answered_at is not None and self._clock.monotonic() - self._answered_at < _FRESH_MS:

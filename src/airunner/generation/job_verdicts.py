@@ -45,7 +45,9 @@ async def open_job_verdicts(settings: Settings) -> AsyncIterator[JobVerdicts | N
     ConfigError for settings with which it cannot be done; a database that is away is waited for.
     """
     worker = settings.worker
-    if settings.outbox.sink != "jobs" or GENERATION_QUEUE not in worker.queues or not worker.handlers:
+    serves = GENERATION_QUEUE in worker.queues and bool(worker.handlers)
+    # Who names the application's database means its work; without the sink it would be done without verdicts.
+    if not serves or (settings.outbox.sink != "jobs" and not settings.postgres.dsn_text):
         yield None
         return
     _check(settings)
@@ -77,8 +79,8 @@ class JobVerdicts:
     def __init__(self, work: GenerationWork, redelivery: RetryPolicy, gate: DatabaseGate) -> None:
         self._work = work
         self._redelivery = redelivery
-        self.closed_queues = gate.closed_queues
-        """Returns the queues of which nothing is to be dequeued now."""
+        self.gate = gate
+        """Says of which queues nothing is to be dequeued now."""
         self._loop = asyncio.get_running_loop()
 
     def wrap(self, handlers: Registry) -> Registry:
@@ -119,6 +121,8 @@ class JobVerdicts:
 
 def _check(settings: Settings) -> None:
     problems = []
+    if settings.outbox.sink != "jobs":
+        problems.append("outbox.sink: must be jobs for a worker of the queue generation with postgres.dsn")
     if not settings.postgres.dsn_text:
         problems.append("postgres.dsn: jobs of the queue generation end in the application's database")
     if settings.worker.handler_processes:

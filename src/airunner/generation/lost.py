@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from airunner import telemetry
-from airunner.domain.errors import AirunnerError, NotFound
+from airunner.domain.errors import AirunnerError, NotFound, Unavailable
 from airunner.generation.sessions import HookFailed, SessionTable
 from airunner.generation.verdict import LOST, GenerationFailure, text_of
 from airunner.postgres.identifiers import quote_identifier
@@ -38,15 +38,16 @@ _LOCK: Final = 0x6169_7275_6E03
 _OVERDUE: Final = """\
 SELECT id::text, name, lost_after AS since FROM {schema}.generation_sessions
 WHERE lost_after <= {schema}.instant() AND finished_at IS NULL
-    AND ($2::timestamptz IS NULL OR lost_after > $2)
-ORDER BY lost_after LIMIT $1
+    AND ($2::timestamptz IS NULL OR (lost_after, id) > ($2, $3::text::uuid))
+ORDER BY lost_after, id LIMIT $1
 """
 _OPEN: Final = """\
 SELECT id::text, name, sink_ref, dispatched_at AS since FROM {schema}.outbox
-WHERE state = 'dispatched' AND verdict_at IS NULL AND queue = 'generation' AND sink_ref <> ''
+WHERE state = 'dispatched' AND verdict_at IS NULL AND queue = 'generation'
+    AND sink_ref <> '' AND NOT starts_with(sink_ref, 'sqs:')
     AND dispatched_at <= {schema}.instant() - interval '1 minute'
-    AND ($2::timestamptz IS NULL OR dispatched_at > $2)
-ORDER BY dispatched_at LIMIT $1
+    AND ($2::timestamptz IS NULL OR (dispatched_at, id) > ($2, $3::text::uuid))
+ORDER BY dispatched_at, id LIMIT $1
 """
 # Nobody begins another try meanwhile: that would wait for this row.
 _STILL_OPEN: Final = """\
@@ -144,14 +145,15 @@ class LostPass:
         return given
 
     async def _pass_over(self, statement: str, *, is_ended_job: bool) -> int:
-        given, since = 0, None
+        given, since, last_id = 0, None, None
         for _ in range(_MAX_PORTIONS):
-            rows = await self._database.fetch(self._text(statement), _PORTION, since)
+            rows = await self._database.fetch(self._text(statement), _PORTION, since, last_id)
             for row in rows:
                 given += await self._look_at(row, is_ended_job=is_ended_job)
             if len(rows) < _PORTION:
                 break
-            since = rows[-1]["since"]
+            # Rows that were sent together have one instant.
+            since, last_id = rows[-1]["since"], rows[-1]["id"]
         return given
 
     async def _look_at(self, row: Any, *, is_ended_job: bool) -> bool:
@@ -177,6 +179,12 @@ class LostPass:
             return (await self._jobs.get_job(job_id, abridge=True)).state.terminal
         except NotFound:
             return True
+        except Unavailable:
+            raise
+        except AirunnerError as error:
+            # One that nobody answers for keeps no other one waiting.
+            _log.warning("verdict.failed", job_id=job_id, error=text_of(error))
+            return False
 
     async def _give(self, session_id: str, handler: Handler, reason: str, *, is_ended_job: bool) -> bool:
         async with self._database.transaction() as connection:

@@ -11,6 +11,7 @@ from airunner.domain.errors import AirunnerError, error_text
 from airunner.domain.retry import RetryPolicy, retry
 from airunner.generation.bodies import WorkRequest, letter_of, read_body
 from airunner.generation.verdict import GenerationFailed
+from airunner.queues.message_rules import MAX_MESSAGE_BYTES
 from airunner.queues.messages import MessageSource, Received
 from airunner.telemetry.logs import get_logger
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 _log = get_logger("airunner.generation")
 
 _LEAST_PAUSE_SECONDS = 1.0
+# With room for its attributes. A letter is ASCII, where what was asked may have more bytes than it had. One
+# that would be too large is the message as it came, with the reason as an attribute.
+_MAX_LETTER_BYTES = MAX_MESSAGE_BYTES - 8 * 1024
 _LETTER_NOTED = RetryPolicy(first_seconds=0.2, max_seconds=2.0, attempts=5)
 
 
@@ -79,8 +83,9 @@ class GenerationSource(MessageSource[WorkRequest]):
         if not isinstance(failure, GenerationFailed):
             await super().dead_letter(delivery, failure)
             return
-        received = delivery.body
-        message = replace(received.message, body=letter_of(failure))
+        message, letter = delivery.body.message, letter_of(failure)
+        if len(letter) <= _MAX_LETTER_BYTES:
+            message = replace(message, body=letter)
         await self._settle("dead_letter", message, lambda: self._put_aside(message, failure))
         with suppress(AirunnerError):
             await retry(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from airunner.outbox.rows import ClaimedRow, SendOutcome
     from airunner.queues.messages import MessageQueue
 
+MESSAGE_PREFIX: Final = "sqs:"
+"""What the reference of a message begins with: nobody is to take it for a job if the sink changes."""
 # No more than one call of SQS takes, so that each call has its own outcome.
 _CALL_BYTES: Final = 250 * 1024
 _NO_ADDRESS: Final = NotTried("the queue has no address: set generation.queue_url", queue_missing=True)
@@ -56,7 +58,7 @@ class SqsSink:
 
 def _judge_message(answer: str | AirunnerError, *, is_whole: bool) -> SendOutcome:
     if isinstance(answer, str):
-        return Sent(answer)
+        return Sent(f"{MESSAGE_PREFIX}{answer}")
     if isinstance(answer, InvalidArgument | MessageTooLarge):
         return Rejected(answer.text, for_good=True)
     refused = answer if isinstance(answer, Refused) else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from airunner.cli.event_loop import run_on_uvloop
-from airunner.cli.metrics import collected_metrics
+from airunner.cli.metrics import collected_metrics, server_instruments, worker_instruments
 from airunner.cli.options import ConfigFile, DataDir, load
 from airunner.cli.printing import announce, say
 from airunner.cli.signals import on_shutdown_signals
@@ -62,7 +62,7 @@ def dev(
         return
     settings = _for_development(config_file, flags)
     telemetry.set_up_logs(settings.log_level, settings.log_format)
-    with collected_metrics("airunner-dev", (*telemetry.SERVER_METRICS, *telemetry.WORKER_METRICS)):
+    with collected_metrics("airunner-dev", (*server_instruments(settings), *worker_instruments(settings))):
         run_on_uvloop(_serve_and_work(settings))
 
 

@@ -23,6 +23,10 @@ fleet = App(name="fleet", help="Run jobs on a fleet of instances, and clean up a
 fleet.command("airunner.cli.commands.fleet_runner:runner", name="runner")
 fleet.command("airunner.cli.commands.fleet_instances:assign", name="assign")
 fleet.command("airunner.cli.commands.fleet_instances:undrain", name="undrain")
+fleet.command("airunner.cli.commands.fleet_run:run", name="run")
+fleet.command("airunner.cli.commands.fleet_runs:runs", name="runs")
+fleet.command("airunner.cli.commands.fleet_report:report", name="report")
+fleet.command("airunner.cli.commands.fleet_pools:pools", name="pools")
 
 MetricsListen = Annotated[
     str | None, Parameter(help="HOST:PORT that serves /metrics and /healthz. Default: none")

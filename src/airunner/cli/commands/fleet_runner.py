@@ -53,7 +53,7 @@ async def _configure(settings: Settings) -> tuple[str, Layer]:
 
 
 async def _serve_one(settings: Settings) -> None:
-    """Do a job, and report its end whatever it was: an error of the worker comes after the report."""
+    """Do a job of the configuration, and report its end whatever it was."""
     from airunner.app import build_fleet_connection
     from airunner.cli.worker_process import serve_jobs
     from airunner.config import FleetPart
@@ -69,7 +69,4 @@ async def _serve_one(settings: Settings) -> None:
         # Found before there is a job: without a queue its end could not be told.
         termination = await fleet.queue(FleetPart.TERMINATION)
         runner = FleetRunner(settings.worker.instance_id, metadata, termination, clock)
-        try:
-            await serve_jobs(settings, once=True, runner=runner)
-        finally:
-            await runner.report()
+        await serve_jobs(settings, once=True, runner=runner)

@@ -57,7 +57,10 @@ def set_setting(
     *,
     connection: ConnectionOptions = ANY_SERVER,
 ) -> None:
-    """Set a setting on all servers; it holds within 5 seconds, for jobs that are enqueued from then on."""
+    """Set a setting everywhere. Those of jobs hold within 5 seconds, for what is enqueued from then on.
+
+    Generation workers read theirs every generation.settings_refresh_millis, 30 seconds.
+    """
     setting = with_client(connection, lambda client: client.set_setting(name, value))
     say(f"{name} is {setting.value}")
 

@@ -1,0 +1,55 @@
+"""`airunner fleet run`: a task of housekeeping, here and now."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from airunner.cli.exit_codes import ExitCode
+from airunner.cli.fleet_text import print_run, run_to_json
+from airunner.cli.options import AsJson, ConfigFile, load
+from airunner.cli.printing import print_json, say
+from airunner.domain.fleet import RunOutcome, TaskType
+
+
+def run(
+    task: Annotated[
+        str, Parameter(help="orphaned_instances, stale_ssm, old_jobs or pool_audit, as messages have it.")
+    ],
+    /,
+    *,
+    dry_run: Annotated[bool, Parameter(help="Only say what would be done.")] = False,
+    limit: Annotated[int, Parameter(help="How many things may be changed. Default: the task's limit")] = 0,
+    force: Annotated[
+        bool, Parameter(help="Also when more than a quarter of what is listed is to be removed.")
+    ] = False,
+    config_file: ConfigFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run a task of housekeeping in this process, with its rights, and say what was done and why.
+
+    The run is on the record as any other. While another process runs the task, this one names it and ends.
+    """
+    from airunner import telemetry
+    from airunner.app import run_fleet_task
+    from airunner.domain.errors import InvalidArgument
+    from airunner.services.fleet import MAX_CHANGES
+
+    names = [known.value for known in TaskType]
+    if task not in names:
+        raise InvalidArgument(f"there is no task {task!r}; there are {', '.join(names)}")
+    if not 0 <= limit <= MAX_CHANGES:
+        raise InvalidArgument(f"--limit must be from 0 to {MAX_CHANGES}")
+    settings = load(config_file, {}).settings
+    telemetry.set_up_logs(settings.log_level, settings.log_format)
+    done = asyncio.run(run_fleet_task(settings, TaskType(task), dry_run=dry_run, limit=limit, force=force))
+    if as_json:
+        print_json("housekeeping_run", run_to_json(done))
+    else:
+        print_run(done)
+    if done.outcome is not RunOutcome.DONE:
+        say(f"{done.outcome.value}: {done.text}")
+        return ExitCode.FAILED
+    return ExitCode.OK
