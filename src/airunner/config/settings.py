@@ -289,6 +289,7 @@ class FleetSettings(Section):
     prices: HourlyPrices = Field(default={})
     runner_api_key: SecretKey | None = None
     metadata_url: ServerUrl = "http://169.254.169.254"
+    runner_wait_seconds: Seconds = Field(default=300, ge=0, le=86_400)
     cloudwatch_namespace: MetricNamespace = "RunsFleet"
     metrics_listen: ListenAddress | None = None
 
