@@ -48,12 +48,13 @@ async def test_relays_and_workers_are_killed_and_each_row_has_its_effect_once(
     rng, wanted, seconds = random.Random(seed), dict[str, str](), 0
     processes = {name: start(name) for name in ("relay", "worker")}
     for number in range(kills):
+        called = len(site.calls)
         for _ in range(ROWS_A_KILL):
             is_refused = rng.random() < 0.2
             session_id = await enqueue(site.database, "paint", {"refuses": is_refused})
             wanted[session_id] = "refused" if is_refused else "done"
         victim = ("relay", "worker")[number % 2]
-        await _some_progress(site, victim, rng.randint(1, ROWS_A_KILL - 1))
+        await _some_progress(site, victim, rng.randint(1, ROWS_A_KILL - 1), called)
         await processes[victim].kill()
         # What the dead one held comes again when its time is over.
         if victim == "worker":
@@ -111,11 +112,13 @@ def _starts(site: Site, server: str = "") -> Callable[[str], ForkedProcess]:
     return lambda name: site.fork(*commands[name], **environment)
 
 
-async def _some_progress(site: Site, victim: str, steps: int) -> None:
-    """Return once a process has come so far that it is in the middle of something."""
+async def _some_progress(site: Site, victim: str, steps: int, called: int) -> None:
+    """Return once a process has come so far that it is in the middle of something.
+
+    `called` is how many calls of handlers there were before the last rows were enqueued.
+    """
     if victim == "worker":
-        before = len(site.calls)
-        await until(lambda: len(site.calls) >= before + steps, limit_seconds=LIMIT_SECONDS)
+        await until(lambda: len(site.calls) >= called + steps, limit_seconds=LIMIT_SECONDS)
     else:
         await _until_at_most(site, ROWS_A_KILL - steps, "outbox WHERE state = 'pending'")
 
