@@ -5,6 +5,7 @@ They are real processes, to be killed by the dozen: starting an interpreter for 
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 import json
@@ -20,6 +21,7 @@ from airunner.testing.conditions import until
 from tests.support.processes import clean_environment
 
 LIMIT_SECONDS = 60.0
+_PR_SET_PDEATHSIG = 1
 _IMPORTED = (
     *(
         "airunner.app",
@@ -62,7 +64,7 @@ class ForkServer:
         return ForkedProcess(int(self._process.stdout.readline()))
 
     def close(self) -> None:
-        """End it, if it was ever needed; what it started lives on."""
+        """End it, if it was ever needed, and with it all that it started."""
         if "_process" in self.__dict__:
             self._process.communicate()
 
@@ -101,6 +103,8 @@ def _become(request: dict[str, object]) -> None:
     """Be the command, and end with it."""
     from airunner.cli.main import execute
 
+    # It ends with who started it, also where a test is killed.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     log = os.open(str(request["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for descriptor, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, log), (2, log)):
