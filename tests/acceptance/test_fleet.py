@@ -148,6 +148,7 @@ async def test_a_processor_of_its_own_ends_the_jobs_of_servers_on_aws(
         assert processor.ended() == 0
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_stopped_finishes_the_report_that_it_works_on(
     operator: Operator, aws: StrictProxy
 ) -> None:
