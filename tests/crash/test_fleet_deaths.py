@@ -59,13 +59,15 @@ async def test_whatever_its_processor_dies_at_an_attempt_is_closed_and_counted_o
 
 
 @pytest.mark.parametrize(
-    "executed",
+    ("task", "executed"),
     [
-        pytest.param(False, marks=pytest.mark.long, id="before"),
-        pytest.param(True, marks=pytest.mark.slow, id="after"),
+        pytest.param(TaskType.ORPHANED_INSTANCES, True, marks=pytest.mark.slow),
+        pytest.param(TaskType.POOL_AUDIT, True, marks=pytest.mark.slow),
+        pytest.param(TaskType.STALE_SSM, True, marks=pytest.mark.long),
+        pytest.param(TaskType.OLD_JOBS, True, marks=pytest.mark.long),
+        *(pytest.param(task, False, marks=pytest.mark.long) for task in TaskType),
     ],
 )
-@pytest.mark.parametrize("task", list(TaskType), ids=lambda task: task.value)
 async def test_whatever_a_task_dies_at_the_next_one_finishes_it_and_a_second_changes_nothing(
     world: FleetWorld, task: TaskType, executed: bool
 ) -> None:

@@ -33,7 +33,11 @@ async def world(strict_aws: StrictAws, emulator: EmulatorProcess, aws_env: str) 
 
 @pytest.mark.parametrize(
     "service",
-    ["ssm", pytest.param("dynamodb", marks=pytest.mark.slow), pytest.param("sqs", marks=pytest.mark.slow)],
+    [
+        pytest.param("ssm", marks=pytest.mark.slow),
+        pytest.param("dynamodb", marks=pytest.mark.long),
+        pytest.param("sqs", marks=pytest.mark.long),
+    ],
 )
 async def test_a_service_that_is_away_for_ten_minutes_costs_no_message(
     world: FleetWorld, emulator: EmulatorProcess, service: str

@@ -273,7 +273,7 @@ async def opened_fleet(aws: StrictAws, emulator: EmulatorProcess, env: str) -> A
     clock = ClockOfAll(emulator)
     clock.step(time.time() - clock.now() / 1000)
     # A first call of a service waits for the emulator to import it.
-    options = replace(options_of(emulator.url), clients=OF_A_FLEET, call_seconds=60)
+    options = replace(options_of(emulator.url), clients=OF_A_FLEET, call_seconds=60, table_seconds=60)
     async with Aws(options) as direct, aws.proxy() as safe, aws.proxy() as deadly:
         layout = FleetLayout(env=env)
         tables = fleet_resources(layout).tables
