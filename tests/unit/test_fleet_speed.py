@@ -17,6 +17,7 @@ from airunner.fleet.aws.layout import FleetLayout, fleet_resources
 from airunner.fleet.aws.records import DynamoDbRecords
 from airunner.fleet.consuming import fleet_consumer
 from airunner.fleet.dependencies import Dependencies
+from airunner.fleet.housekeeping.old_jobs import PurgedOldJobs
 from airunner.fleet.housekeeping.orphaned_instances import OrphanedInstances
 from airunner.fleet.lease import TaskLease
 from airunner.fleet.messages.housekeeping import TaskType
@@ -53,11 +54,20 @@ DAY_MS = 24 * 3600 * 1000
 
 
 class WatchedDynamoDb(ModelDynamoDb):
-    """Keeps the keys of what was updated."""
+    """Keeps the keys of what was updated, and counts the items that were read, the index aside."""
 
     def __init__(self, tables: Iterable[Table], throughput: Throughput) -> None:
         super().__init__(tables, throughput)
         self.updated: list[str] = []
+        self.items_read = 0
+
+    def get_item(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        self.items_read += 1
+        return super().get_item(arguments)
+
+    def batch_get_item(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        self.items_read += sum(len(request["Keys"]) for request in arguments["RequestItems"].values())
+        return super().batch_get_item(arguments)
 
     def update_item(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         self.updated += [value["S"] for value in arguments["Key"].values() if "S" in value]
@@ -174,6 +184,41 @@ def report_of(held: DequeuedJob, clock: VirtualClock) -> str:
         termination_token=held.termination_token,
     )
     return format_termination(message)
+
+
+def test_old_jobs_are_purged_at_two_reads_a_record() -> None:
+    purged, items_read = run_in_virtual_time(purged_jobs)
+    assert purged == JOBS
+    # Its row, and the item of its request; the index is read in pages.
+    assert items_read == 2 * JOBS
+
+
+async def purged_jobs(clock: VirtualClock) -> tuple[int, int]:
+    """Let jobs end and grow old; return how many were purged, and how many items that took."""
+    layout = Layout(env="model", queues={"default": "default"})
+    dynamodb = WatchedDynamoDb(
+        map(Table, shapes.tables(layout)), Throughput(lambda: clock.monotonic() / 1000, scale=1e6)
+    )
+    sqs = ModelSqs(lambda: clock.monotonic() / 1000)
+    aws = ModelAws({"dynamodb": dynamodb, "sqs": sqs, "polls": sqs}, clock)
+    store = AwsStore(aws, layout, clock, watches_parts=False)
+    rules = ServiceRules(maintenance_interval_seconds=NEVER_SECONDS)
+    async with Services(store, clock, SIGNER, rules) as services:
+        enqueued = await services.jobs.enqueue_jobs([make_request("default") for _ in range(JOBS)])
+        for outcome in enqueued:
+            assert not isinstance(outcome, AirunnerError)
+            await services.jobs.cancel_job(outcome.job_id)
+    # Nothing turns meanwhile, or the time would take its time.
+    await clock.sleep(8 * DAY_MS / 1000)
+    await store.open()
+    records = FakeRecords()
+    lease = TaskLease(records, clock, TaskType.OLD_JOBS, "replica")
+    await lease.take()
+    before, run = dynamodb.items_read, TaskRun(clock, lease)
+    await PurgedOldJobs(store, retention_ms=7 * DAY_MS).run(run)
+    spent = dynamodb.items_read - before
+    await store.close()
+    return run.listed, spent
 
 
 class CountedJobs:
