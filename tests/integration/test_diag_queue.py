@@ -70,9 +70,11 @@ class Site:
         return load_settings(environ={}, flags=flags).settings
 
     async def diagnose(self, **more: object) -> Diagnosis:
-        """Return what comes without any time passing."""
+        """Return what is found when all goes well, or something is broken for good."""
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return await diagnose_queue(self.settings(**more), ManualClock(), timeout_seconds=LIMIT_SECONDS)
+            return await diagnose_queue(
+                self.settings(**more), SystemClock(), timeout_seconds=PATIENCE_SECONDS
+            )
 
     async def diagnose_late(self, when: str, **more: object) -> Diagnosis:
         """Return what is found when the time is over, which does not pass before this is true of the item."""
