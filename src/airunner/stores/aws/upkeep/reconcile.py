@@ -158,11 +158,11 @@ class Reconciler:
         until: int,
         at_once: int = _AT_ONCE,
         *,
-        room: Callable[[], int] = lambda: _AT_ONCE,
+        room: Callable[[], int] | None = None,
     ) -> AsyncIterator[list[Row]]:
         """Yield the rows of an index key that are to be looked at, some at a time, over all of its shards.
 
-        `room` says how many of the next page, which has `at_once` at most.
+        `room` says how many of the next page, if not all of it.
         """
         shards = range(self._layout.listing_shards)
         for shard in (*shards[self._first_shard :], *shards[: self._first_shard]):
@@ -173,7 +173,7 @@ class Reconciler:
             async for page in pages:
                 # An entry that moves in the index may be there twice for a moment.
                 found = list(dict.fromkeys(item["job_id"]["S"] for item in page["Items"]))
-                names = found[: room()]
+                names = found[: room()] if room else found
                 self._is_cut |= len(names) < len(found)
                 items = await self._rows.read_many(names) if names else {}
                 # Without the result: nobody needs it here, and it may be gone already.
