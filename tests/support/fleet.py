@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from dataclasses import replace
 from typing import TypeVar
 
-from airunner.domain.errors import AirunnerError, FailedPrecondition, NotFound
+from airunner.domain.errors import FailedPrecondition, NotFound
 from airunner.domain.splitting import split_by_count
 from airunner.fleet.messages.housekeeping import TaskType
 from airunner.fleet.ports import SlotState
@@ -42,7 +42,7 @@ class FakeFaults:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        self.errors: dict[str, AirunnerError] = {}
+        self.errors: dict[str, Exception] = {}
         self.before: Callable[[str], None] | None = None
 
     def call(self, name: str) -> None:

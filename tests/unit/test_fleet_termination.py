@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import uuid
 from collections import Counter
@@ -297,6 +298,27 @@ async def test_an_unknown_job_is_put_aside_after_its_parameter_is_gone(
     assert counted() == 0
 
 
+ODD = "odd \ud800\x00 \udfff\uffff"
+
+
+@pytest.mark.parametrize("field", ["error", "job_id", "termination_token", "unheard_of"])
+async def test_text_that_is_no_text_is_settled_at_once(bench: Bench, field: str) -> None:
+    """JSON has escapes for halves of characters, which can be neither stored nor sent on."""
+    bench.use(TerminationRules(require_token=field == "termination_token"))
+    held = await bench.run()
+    values = json.loads(format_termination(bench.end(held, EndStatus.FAILURE)))
+    async with bench.working():
+        await bench.queue.send([NewMessage(body=json.dumps({**values, field: ODD}))])
+        await bench.settled()
+    codes = {"job_id": ["unknown_job"], "termination_token": ["token"]}
+    assert await bench.letters() == codes.get(field, [])
+    job = await bench.job(held)
+    assert job.state is (JobState.RUNNING if field in codes else JobState.FAILED)
+    if field == "error":
+        assert job.life.result
+        assert job.life.result.error_message == "odd ?\x00 ?\uffff"
+
+
 async def test_messages_that_come_often_and_in_any_order_count_each_attempt_once(
     bench: Bench, counted: Counts
 ) -> None:
@@ -381,11 +403,12 @@ async def test_a_repeated_call_that_is_cancelled_leaves_no_trace(bench: Bench) -
     assert bench.dependencies.are_there
 
 
+@pytest.mark.parametrize("error", [InternalError("odd"), ValueError("a defect")])
 async def test_a_message_that_fails_comes_again_after_30_and_120_seconds_and_is_then_put_aside(
-    bench: Bench,
+    bench: Bench, error: Exception
 ) -> None:
     held = await bench.run()
-    bench.records.errors["count_once"] = InternalError("odd")
+    bench.records.errors["count_once"] = error
     async with bench.working():
         await bench.send(bench.end(held))
         await until(lambda: bench.records.calls == ["count_once"])
