@@ -15,6 +15,7 @@ from airunner.fleet.messages.housekeeping import TaskType, parse_housekeeping
 from tests.support.template import FLEET_PATH, PATH, load_template, resources
 
 FLEET = Path(__file__).parents[2] / "src" / "airunner" / "fleet"
+PAGE = Path(__file__).parents[2] / "docs" / "fleet.md"
 QUEUES = resources("AWS::SQS::Queue", FLEET_PATH)
 TABLES = resources("AWS::DynamoDB::Table", FLEET_PATH)
 RULES = resources("AWS::Events::Rule", FLEET_PATH)
@@ -131,6 +132,11 @@ def test_dead_letters_age_and_stopped_runs_have_alarms() -> None:
         expected[age, f"{queue}Queue.QueueName"] = (reached, limit, "notBreaching")
     assert watched == expected
     assert all(alarm["AlarmActions"] == TOPIC for alarm in ALARMS.values())
+
+
+def test_the_page_says_for_each_alarm_what_to_do() -> None:
+    _, _, runbook = PAGE.read_text().partition("## When an alarm rings")
+    assert re.findall(r"^\| `(\w+Alarm)` \| .+ \| .+ \|$", runbook, re.MULTILINE) == list(ALARMS)
 
 
 # Rights
