@@ -150,9 +150,7 @@ def _canonical(job_id: str) -> str:
 
 
 def _result(message: TerminationMessage) -> JobResult:
-    # JSON can hold halves of characters, which no store can.
-    text = message.error.encode(errors="replace")
-    error = text[: limits.MAX_ERROR_TEXT_BYTES].decode(errors="ignore")
+    error = message.error.encode()[: limits.MAX_ERROR_TEXT_BYTES].decode(errors="ignore")
     return JobResult(
         success=message.status is EndStatus.SUCCESS,
         outcome=_OUTCOMES[message.status],
