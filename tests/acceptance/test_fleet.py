@@ -8,7 +8,7 @@ import re
 import signal
 import urllib.request
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from airunner.domain.requests import DequeueRequest
 from airunner.fleet.aws.connection import FleetConnection, fleet_layout
 from airunner.fleet.messages.housekeeping import HousekeepingMessage, TaskType, format_housekeeping
 from airunner.fleet.messages.termination import EndStatus, TerminationMessage, format_termination
-from airunner.fleet.records import InstanceRecord
+from airunner.fleet.records import InstanceRecord, RunOutcome
 from airunner.queues.messages import NewMessage
 from airunner.testing.conditions import until
 from tests.acceptance.command_line import CommandLine, serving
@@ -191,6 +191,39 @@ async def assert_closed(fleet: FleetConnection, held: DequeuedJob) -> None:
     depth = await (await fleet.queue(FleetPart.TERMINATION)).depth()
     assert (depth.visible, depth.in_flight) == (0, 0)
     assert not await fleet.records.count_once(held.job.job_id, "1", NOW)
+
+
+@pytest.mark.slow
+async def test_a_schedule_and_a_housekeeping_of_their_own_run_each_task_once(
+    operator: Operator, aws_env: str
+) -> None:
+    more = {
+        "AIRUNNER_STORE__TYPE": "aws",
+        "AIRUNNER_STORE__DYNAMODB__JOBS_TABLE": f"jobs_{aws_env}",
+        "AIRUNNER_STORE__DYNAMODB__EVENTS_TABLE": f"events_{aws_env}",
+    }
+    person = CommandLine(folder=operator.person.folder, variables={**operator.person.variables, **more})
+    person.text("aws", "provision")
+    # It sends messages, and has neither a store nor the keys of servers.
+    keyless = {name: text for name, text in operator.person.variables.items() if "TOKEN_KEYS" not in name}
+    sender = replace(operator.person, variables=keyless)
+    records = operator.fleet.records
+    with (
+        sender.start("fleet", "schedule") as first,
+        sender.start("fleet", "schedule") as second,
+        person.start("fleet", "housekeeping") as housekeeping,
+    ):
+        async with asyncio.timeout(60):
+            while len(runs := await records.list_runs(20)) < len(TaskType):
+                pass
+        for process in (first, second, housekeeping):
+            process.send(signal.SIGTERM)
+        assert [process.ended() for process in (first, second, housekeeping)] == [0, 0, 0]
+    assert {run.task_type for run in runs} == set(TaskType)
+    assert sum(process.err.count("fleet.scheduled") for process in (first, second)) == len(runs)
+    assert {run.outcome for run in runs} == {RunOutcome.DONE}
+    depth = await (await operator.fleet.queue(FleetPart.HOUSEKEEPING)).depth()
+    assert (depth.visible, depth.in_flight) == (0, 0)
 
 
 @pytest.mark.slow
