@@ -186,6 +186,19 @@ def test_servers_have_no_right_to_machines_or_parameters() -> None:
     assert services == {"dynamodb", "sqs"}
 
 
+def test_a_schedule_asks_for_tasks_and_writes_its_slots() -> None:
+    ask, slots = statements("SchedulePolicy")
+    assert (ask["Action"], ask["Resource"]) == (
+        ["sqs:GetQueueUrl", "sqs:SendMessage"],
+        {"Fn::GetAtt": "HousekeepingQueue.Arn"},
+    )
+    text = "".join((FLEET / name).read_text() for name in ("schedule.py", "aws/slots.py"))
+    called = {f"{service}:{operation}" for service, operation in CALL.findall(text)}
+    # Of the mark that says which environment a table belongs to.
+    assert set(slots["Action"]) == called | {"dynamodb:GetItem", "dynamodb:PutItem"}
+    assert slots["Resource"] == {"Fn::GetAtt": "FleetTable.Arn"}
+
+
 def test_what_a_fleet_calls_is_granted_and_nothing_else() -> None:
     text = "\n".join(file.read_text() for file in sorted(FLEET.rglob("*.py")))
     called = {f"{service}:{operation}" for service, operation in CALL.findall(text)}
