@@ -51,6 +51,7 @@ from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.strict import StrictAws, StrictProxy
 from tests.support.aws_queues import make_queues
 from tests.support.aws_stores import QUICK, ClockOfAll, make_resources, options_of
+from tests.support.fleet import ended_attempt
 
 T = TypeVar("T")
 
@@ -239,17 +240,7 @@ class FleetWorld:
         raise AssertionError("no job came")
 
     def end(self, held: DequeuedJob, status: EndStatus = EndStatus.SUCCESS) -> TerminationMessage:
-        return TerminationMessage(
-            instance_id=held.job.life.instance_id,
-            job_id=held.job.job_id,
-            status=status,
-            exit_code=1 if status is EndStatus.FAILURE else 0,
-            duration_seconds=12.5,
-            started_at=self.clock.now(),
-            completed_at=self.clock.now() + 12_500,
-            attempt=held.job.attempt,
-            termination_token=held.termination_token,
-        )
+        return ended_attempt(held, self.clock.now(), status)
 
     async def send(self, *messages: TerminationMessage) -> None:
         bodies = [NewMessage(body=format_termination(message)) for message in messages]

@@ -38,7 +38,7 @@ from airunner.telemetry import fleet_metrics
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_success
-from tests.support.fleet import FakeParameters, FakeRecords
+from tests.support.fleet import FakeParameters, FakeRecords, ended_attempt
 
 SIGNER = TokenSigner([b"a key of the tests"])
 INSTANCE = "i-0123456789abcdef0"
@@ -111,17 +111,7 @@ class Bench:
         return held
 
     def end(self, held: DequeuedJob, status: EndStatus = EndStatus.SUCCESS) -> TerminationMessage:
-        return TerminationMessage(
-            instance_id=held.job.life.instance_id,
-            job_id=held.job.job_id,
-            status=status,
-            exit_code=1 if status is EndStatus.FAILURE else 0,
-            duration_seconds=12.5,
-            started_at=self.clock.now(),
-            completed_at=self.clock.now() + 12_500,
-            attempt=held.job.attempt,
-            termination_token=held.termination_token,
-        )
+        return ended_attempt(held, self.clock.now(), status)
 
     async def send(self, *messages: TerminationMessage) -> None:
         await self.queue.send([NewMessage(body=format_termination(message)) for message in messages])
