@@ -110,8 +110,8 @@ async def test_whatever_a_schedule_dies_at_another_sends_what_it_owed(
     _, url = await make_queues(world.direct, f"{world.env}-housekeeping", MAX_RECEIVE_COUNT)
     queue = SqsQueue(world.direct, url, clock=world.clock)
     for number in itertools.count(1):
-        # A slot of each task that nobody has claimed.
-        world.clock.advance(DAY)
+        # A slot of each task that nobody has claimed, and that lasts: the next one is half an hour away.
+        world.clock.advance(DAY + 1 - world.clock.now() // 1000 % DAY)
         mortal, survivor = (schedule(world, replica, url) for replica in (world.mortal, world.survivor))
         died = await world.mortal.dies_at(number, mortal.turn, executed=executed)
         story = f"dead {'after' if executed else 'before'} call {number}"
