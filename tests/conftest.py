@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -19,6 +22,22 @@ pytest_plugins = (
     *("tests.support.aws", "tests.support.postgres"),
     *(["tests.support.account"] if "TEST_AWS_ENV" in os.environ else []),
 )
+
+_configure_logs = structlog.configure
+
+
+def _configure_logs_of_a_test(**wishes: Any) -> None:
+    """Do not cache loggers: one would keep how its first line was written for all tests of a process."""
+    _configure_logs(**{**wishes, "cache_logger_on_first_use": False})
+
+
+@pytest.fixture(autouse=True)
+def logs_set_up_by_nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget how a test, or a command that it ran in this process, set up the logs."""
+    monkeypatch.setattr(structlog, "configure", _configure_logs_of_a_test)
+    yield
+    structlog.reset_defaults()
+
 
 # The examples of a machine that runs over a socket or a file differ in time with the load of the computer.
 _PATIENT = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,6 @@ from airunner.telemetry.logs import logs_dropped, set_up_logs
 class Unshowable:
     def __repr__(self) -> str:
         raise RuntimeError("no text for this")
-
-
-@pytest.fixture(autouse=True)
-def unchanged() -> Iterator[None]:
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
 
 
 def dropped() -> float:
