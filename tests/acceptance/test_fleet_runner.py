@@ -31,6 +31,8 @@ from airunner.domain.requests import StreamRequest
 from airunner.fleet.aws.instances import MANAGED_TAG
 from airunner.fleet.aws.layout import CALL_POLICY, FleetLayout, fleet_resources
 from airunner.fleet.aws.parameters import INSTANCE_TAG
+from airunner.fleet.aws.records import DynamoDbRecords
+from airunner.fleet.records import InstanceRecord
 from tests.acceptance import command_line
 from tests.acceptance.command_line import CommandLine, Started, eventually, serving
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
@@ -56,7 +58,9 @@ class Account:
 
     def __init__(self, emulator: EmulatorProcess, stack: ExitStack) -> None:
         self._runner = stack.enter_context(asyncio.Runner())
-        self._aws = Aws(replace(options_of(emulator.url), clients=OF_A_FLEET), policy=CALL_POLICY)
+        # A first call of a service waits for the emulator to import it.
+        options = replace(options_of(emulator.url), clients=OF_A_FLEET, call_seconds=60)
+        self._aws = Aws(options, policy=CALL_POLICY)
         self._runner.run(self._aws.__aenter__())
         stack.callback(lambda: self._runner.run(self._aws.__aexit__(None, None, None)))
 
@@ -71,6 +75,7 @@ class Fleet:
 
     operator: CommandLine
     account: Account
+    layout: FleetLayout
     prefix: str
     url: str
 
@@ -92,6 +97,11 @@ class Fleet:
     def put(self, instance: str, value: str) -> None:
         name = self.name_of(instance)
         self.account.call(lambda aws: aws.ssm("PutParameter", Name=name, Value=value, Type="SecureString"))
+
+    def mark(self, instance: str) -> None:
+        """Mark an instance as draining, as a sweep does with one that nobody uses."""
+        record, now = InstanceRecord(instance_id=instance), SystemClock().now()
+        assert self.account.call(lambda aws: DynamoDbRecords(aws, self.layout).mark_draining(record, now))
 
     def name_of(self, instance: str) -> str:
         return f"{self.prefix}/{instance}/config"
@@ -125,7 +135,7 @@ class Fleet:
 @pytest.fixture(scope="module")
 def fleet(emulator: EmulatorProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     env, folder = new_env(), tmp_path_factory.mktemp("fleet")
-    prefix = f"/{env}/runners"
+    prefix, layout = f"/{env}/runners", FleetLayout(env=env)
     variables = {
         "AIRUNNER_STORE__AWS__ENDPOINT_URL": emulator.url,
         "AIRUNNER_STORE__AWS__ENV": env,
@@ -135,16 +145,17 @@ def fleet(emulator: EmulatorProcess, tmp_path_factory: pytest.TempPathFactory) -
         "AWS_ACCESS_KEY_ID": ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
     }
-    person = CommandLine(folder=folder, variables={**variables, "AIRUNNER_FLEET__RUN": "termination"})
+    of_server = {"AIRUNNER_FLEET__RUN": "termination", "AIRUNNER_FLEET__TABLE": layout.fleet_table}
+    person = CommandLine(folder=folder, variables={**variables, **of_server})
     with ExitStack() as stack:
         account = Account(emulator, stack)
-        account.call(lambda aws: provision(aws, fleet_resources(FleetLayout(env=env)), SystemClock()))
+        account.call(lambda aws: provision(aws, fleet_resources(layout), SystemClock()))
         _, url = stack.enter_context(serving(person, "--no-auth"))
         operator = replace(
             person,
             variables={**variables, "AIRUNNER_SERVER": url, "AIRUNNER_FLEET__RUNNER_API_KEY": KEY},
         )
-        yield Fleet(operator=operator, account=account, prefix=prefix, url=url)
+        yield Fleet(operator=operator, account=account, layout=layout, prefix=prefix, url=url)
 
 
 @pytest.fixture
@@ -262,6 +273,33 @@ def test_a_runner_without_a_job_sends_nothing(fleet: Fleet, machine: CommandLine
         assert runner.ended() == 0
     assert "runner.no_job" in runner.err
     assert fleet.name_of(instance) in fleet.parameters()
+
+
+@pytest.mark.slow
+def test_a_runner_on_a_draining_instance_gets_no_job_until_the_mark_is_taken_back(
+    fleet: Fleet, machine: CommandLine
+) -> None:
+    instance = fleet.configured("i-draining", "draining")
+    job_id = fleet.enqueue("draining", "true")
+    fleet.mark(instance)
+    with machine.start("fleet", "runner", AIRUNNER_INSTANCE_ID=instance) as runner:
+        eventually(lambda: "receive.failed" in runner.err, "a dequeue is refused")
+        assert f"instance {instance} is draining" in runner.err
+        runner.send(signal.SIGTERM)
+        assert runner.ended() == 0, runner.err
+    assert ("runner.no_job" in runner.err, "runner.reported" in runner.err) == (True, False)
+    job = fleet.job(job_id)
+    assert (job.state, job.attempt) == (JobState.SCHEDULED, 0)
+    # A report would have deleted it.
+    assert fleet.name_of(instance) in fleet.parameters()
+
+    with machine.start("fleet", "runner", AIRUNNER_INSTANCE_ID=instance) as runner:
+        eventually(lambda: "receive.failed" in runner.err, "a dequeue is refused")
+        undrained = fleet.operator.run("fleet", "undrain", instance)
+        assert (undrained.returncode, b"is no longer draining" in undrained.stderr) == (0, True)
+        assert runner.ended() == 0, runner.err
+    assert fleet.job(job_id).state is JobState.COMPLETED
+    fleet.until_processed(instance)
 
 
 SHORT = """

@@ -1,19 +1,25 @@
-"""Tasks on AWS that must not go on: a lease that is lost in mid-run, and a breaker that trips."""
+"""Tasks on AWS: what a sweep of a thousand costs, a lease that is lost in mid-run, a breaker that trips."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
-from airunner.fleet.lease import LEASE_MS
+from airunner.aws.calls import Aws
+from airunner.fleet.aws.instances import Ec2Instances
+from airunner.fleet.housekeeping.orphaned_instances import OrphanedInstances
+from airunner.fleet.lease import LEASE_MS, TaskLease
 from airunner.fleet.messages.housekeeping import HousekeepingMessage, TaskType
 from airunner.fleet.records import ActionKind, InstanceState, RunOutcome
+from airunner.fleet.task_run import TaskRun
 from airunner.testing.conditions import until
 from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.strict import StrictAws
+from tests.support.aws_stores import options_of
 from tests.support.fleet_world import FleetWorld, opened_fleet
 
 pytest_plugins = ("tests.support.aws",)
@@ -88,3 +94,55 @@ async def test_a_run_that_would_change_too_much_changes_nothing_until_it_is_forc
         assert forced.outcome is RunOutcome.DONE
         targets = {each.target for each in forced.actions if each.kind is ActionKind.MARKED}
         assert targets == set(orphans if task is TaskType.ORPHANED_INSTANCES else names)
+
+
+async def sweep(world: FleetWorld) -> TaskRun:
+    """Sweep once; the counts of the replica are those of the sweep alone."""
+    replica = world.survivor
+    lease = TaskLease(replica.records, world.clock, TaskType.ORPHANED_INSTANCES, "replica")
+    await lease.take()
+    run = TaskRun(world.clock, lease)
+    await replica.store._background_tasks.finish()
+    replica.proxy.counts.reset()
+    await OrphanedInstances(replica.instances, replica.records, replica.store).run(run)
+    return run
+
+
+async def terminate_all(world: FleetWorld) -> None:
+    """Terminate what other tests of the process have left."""
+    async with world.aws.proxy() as proxy:
+        options = replace(options_of(proxy.url), clients=("ec2",), call_seconds=60)
+        async with Aws(options) as aws:
+            instances = Ec2Instances(aws)
+            pages = [page async for page in instances.managed({InstanceState.RUNNING, InstanceState.PENDING})]
+            await instances.terminate([each.instance_id for page in pages for each in page])
+
+
+@pytest.mark.slow
+async def test_a_sweep_of_a_thousand_costs_a_call_a_page_and_an_item_a_candidate(world: FleetWorld) -> None:
+    counts = world.survivor.proxy.counts
+    await terminate_all(world)
+    world.launch(1000)
+    await sweep(world)
+    # No candidate: nothing but the one page is asked for.
+    assert counts.calls == {"DescribeInstances": 1}
+
+    orphans = world.launch(60, age_seconds=8 * HOUR)
+    (busy,) = world.launch(1, age_seconds=8 * HOUR)
+    await world.run_job(busy)
+    run = await sweep(world)
+    assert run.listed == 1061
+    walk = counts.calls["Query"]
+    assert counts.calls == {"DescribeInstances": 2, "Query": walk, "BatchGetItem": 2, "UpdateItem": 60}
+    # The job that runs is read, and no instance had an item before its mark.
+    assert (counts.entries_read, counts.items_read - counts.entries_read) == (1, 1)
+
+    world.clock.advance(301)
+    # A read that is not consistent would find no mark.
+    world.survivor.proxy.faults.next("BatchGetItem", FaultKind.STALE_READ, times=2)
+    run = await sweep(world)
+    ended = {each.target for each in run.actions if each.kind is ActionKind.TERMINATED}
+    assert ended == set(orphans)
+    calls = {"DescribeInstances": 2, "Query": walk, "BatchGetItem": 2, "TerminateInstances": 1}
+    assert counts.calls == calls
+    assert (counts.entries_read, counts.items_read - counts.entries_read) == (1, 1 + len(orphans))

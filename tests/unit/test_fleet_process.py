@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from airunner.app import build_fleet_process, build_server
+from airunner.app import build_fleet_process, build_server, build_services
 from airunner.config import ConfigError, FleetPart, load_settings
 from airunner.domain.errors import FailedPrecondition, Unavailable
+from airunner.domain.outcomes import single
 from airunner.fleet.process import FleetProcess
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
+from airunner.testing.factories import make_request
 
 
 class Work:
@@ -127,3 +129,22 @@ def test_a_server_that_shall_run_a_fleet_says_at_once_what_is_missing(
     variables = {"AIRUNNER_DATA_DIR": str(tmp_path), "AIRUNNER_FLEET__RUN": "termination"}
     with pytest.raises(ConfigError, match=r"store\.aws\.region"):
         build_server(load_settings(environ=variables, cwd=tmp_path).settings)
+
+
+@pytest.mark.parametrize("purge_by", ["server", "housekeeping"])
+async def test_servers_leave_old_jobs_to_housekeeping_where_that_is_set(
+    tmp_path: Path, purge_by: str
+) -> None:
+    variables = {
+        "AIRUNNER_DATA_DIR": str(tmp_path),
+        "AIRUNNER_STORE__TYPE": "memory",
+        "AIRUNNER_STORE__PURGE_BY": purge_by,
+    }
+    settings, clock = load_settings(environ=variables, cwd=tmp_path).settings, ManualClock()
+    async with build_services(settings, clock) as services:
+        job_id = single(await services.jobs.enqueue_jobs([make_request()])).job_id
+        await services.jobs.cancel_job(job_id)
+        clock.step(8 * 24 * 3600)
+        await services.maintenance.run_once()
+        left = await services.store.purge_jobs(clock.now() - 7 * 24 * 3600_000, limit=25)
+        assert left.jobs == (purge_by == "housekeeping")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,19 @@ TOPIC = {"Fn::If": ["HasTopic", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValu
 # Operations whose right has another name, and what our own calls for many items stand for.
 RIGHTS = {"batch_get": "BatchGetItem", "read_items": "BatchGetItem", "batch_write": "BatchWriteItem"}
 CALL = re.compile(r"_aws\.(ec2|ssm|dynamodb)[,(]\s*\"(\w+)\"")
+# An event of a rule that goes by the clock.
+SCHEDULED = {
+    "version": "0",
+    "id": "53dc4d37-cffa-4f76-80c9-8b7d4a4d2eaa",
+    "detail-type": "Scheduled Event",
+    "source": "aws.events",
+    "account": "123456789012",
+    "time": "2025-11-25T10:00:00Z",
+    "region": "eu-central-1",
+    "resources": ["arn:aws:events:eu-central-1:123456789012:rule/airunner-prod-old-jobs"],
+    "detail": {},
+}
+PLACE = re.compile(r"<(\w+)>")
 BATCH = re.compile(r"\b(batch_get|read_items|batch_write)\(")
 
 
@@ -70,7 +84,7 @@ def test_each_task_is_asked_for_at_its_times() -> None:
         (target,) = rule["Targets"]
         assert target["Arn"] == {"Fn::GetAtt": "HousekeepingQueue.Arn"}
         assert rule["State"] == {"Ref": "Schedules"}
-        message = parse_housekeeping(transformed(target["InputTransformer"], "2025-11-25T10:00:00Z"))
+        message = parse_housekeeping(transformed(target["InputTransformer"], SCHEDULED))
         assert (message.timestamp, message.dry_run, message.limit) == (1_764_064_800_000, False, 0)
         assert message.unknown_fields == ()
         found[message.task_type] = rule["ScheduleExpression"]
@@ -240,10 +254,19 @@ def statements(policy: str) -> list[dict[str, Any]]:
     return found
 
 
-def transformed(transformer: dict[str, Any], time: str) -> str:
-    """Return what EventBridge makes of an event: a text that stands alone gets its quotes."""
-    assert transformer["InputPathsMap"] == {"time": "$.time"}
-    return str(transformer["InputTemplate"]).replace("<time>", f'"{time}"')
+def transformed(transformer: dict[str, Any], event: dict[str, Any]) -> str:
+    """Return what EventBridge makes of an event: a value by itself becomes JSON, one in quotes is put there.
+
+    So its API says: "valid JSON with variables in quotes or out", `{"myInstance": <instance>, ...}`.
+    """
+    values = {name: event[path.removeprefix("$.")] for name, path in transformer["InputPathsMap"].items()}
+
+    def filled(match: re.Match[str]) -> str:
+        if match[0].startswith('"'):
+            return PLACE.sub(lambda place: str(values[place[1]]), match[0])
+        return json.dumps(values[match[1]])
+
+    return re.sub(rf'"[^"]*"|{PLACE.pattern}', filled, str(transformer["InputTemplate"]))
 
 
 def named(value: Any, env: str) -> str:

@@ -137,8 +137,8 @@ class Reconciler:
         """Purge up to so many jobs that ended until an instant, or count them. Not beside another pass."""
         self._begin()
         purged = 0
-        # Of a page, no more rows are read than may still be purged.
-        due = self._due("purge", before, min(limit, _AT_ONCE), room=lambda: limit - purged)
+        # No more entries and rows are read than may still be purged.
+        due = self._due("purge", before, room=lambda: limit - purged)
         async for rows in due:
             ended = [row for row in rows if row.life.state.terminal]
             purged += len(ended) if dry_run else await self._purge_all(ended, now)
@@ -156,24 +156,23 @@ class Reconciler:
         self,
         key: str,
         until: int,
-        at_once: int = _AT_ONCE,
         *,
-        room: Callable[[], int] | None = None,
+        room: Callable[[], int] = lambda: _AT_ONCE,
     ) -> AsyncIterator[list[Row]]:
         """Yield the rows of an index key that are to be looked at, some at a time, over all of its shards.
 
-        `room` says how many of the next page, if not all of it.
+        `room` says how many the next page may have at most.
         """
         shards = range(self._layout.listing_shards)
         for shard in (*shards[self._first_shard :], *shards[: self._first_shard]):
             if self._is_late():
                 return
             name, is_stuck = f"{key}#{shard}", False
-            pages = self._pages(name, until, at_once)
+            pages = self._pages(name, until, min(room(), _AT_ONCE))
             async for page in pages:
                 # An entry that moves in the index may be there twice for a moment.
                 found = list(dict.fromkeys(item["job_id"]["S"] for item in page["Items"]))
-                names = found[: room()] if room else found
+                names = found[: room()]
                 self._is_cut |= len(names) < len(found)
                 items = await self._rows.read_many(names) if names else {}
                 # Without the result: nobody needs it here, and it may be gone already.
