@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from airunner import telemetry
 from airunner.aws.calls import Aws
 from airunner.aws.clients import OF_A_QUEUE
 from airunner.cli.main import execute
@@ -174,10 +175,13 @@ async def test_an_item_passes_all_hops_and_each_has_its_time(
 ) -> None:
     await site.serve()
     url = str(site.flags["diag.base_url"])
+    shown = telemetry.generation_messages.times_shown
     await site.relay()
     await site.work()
     found = await site.diagnose()
     assert found.broken is None, found
+    assert telemetry.generation_messages.times_shown > shown
+    assert set(telemetry.generation_messages.read()) == {("generation",), ("generation-dlq",)}
     assert [hop.name.value for hop in found.hops] == ALL
     assert all(hop.seconds is not None and hop.seconds < 30 for hop in found.hops)
     # The same as people type it.

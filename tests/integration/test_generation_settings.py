@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
+from airunner import telemetry
 from airunner.app import build_server
+from airunner.cli.main import execute
 from airunner.config import load_settings
+from airunner.domain.clock import SystemClock
 from airunner.domain.errors import InvalidArgument
 from airunner.generation.app_settings import AppSettings
 from airunner.generation.concurrency import Concurrency
 from airunner.postgres.pool import Database, PostgresOptions
+from airunner.services.settings.registry import Home
+from airunner.stores.memory import MemoryStore
 from airunner.stores.settings import MAX_CHANGES
+from airunner.testing.factories import make_services
 from tests.support.postgres import rows_of
+from tests.support.serving import serve
 
 NAME = "gen_worker_concurrency"
+SIZE = "execution.batching.max_batch_size"
 
 
 async def test_the_setting_overrides_the_configuration_both_ways(database: Database, dsn: str) -> None:
@@ -28,6 +38,7 @@ async def test_the_setting_overrides_the_configuration_both_ways(database: Datab
         await home.change_setting(NAME, str(value), by="ops", now=1_000 * value)
         await concurrency.run_once()
         assert concurrency.current == value
+        assert telemetry.generation_concurrency.read() == {(): value}
     unset = await home.change_setting(NAME, None, by="ops", now=9_000)
     assert await home.change_setting(NAME, None, by="ops", now=10_000) == unset
     await concurrency.run_once()
@@ -56,6 +67,36 @@ async def test_a_server_of_the_database_sets_it_for_workers(
     assert not (await settings.unset_setting(NAME)).is_set
     await concurrency.run_once()
     assert concurrency.current == 4
+
+
+async def test_while_the_database_is_away_the_others_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock, options = SystemClock(), PostgresOptions(dsn=f"postgresql://u:secret@/d?host={tmp_path}")
+    services = make_services(MemoryStore(clock), clock)
+    home = AppSettings(lambda: Database(options), "airunner")
+    services.settings.add_home(Home.POSTGRES, home, {NAME: 4})
+    async with services, serve(services) as url:
+        monkeypatch.setenv("AIRUNNER_SERVER", url)
+
+        async def settings(*arguments: str) -> tuple[int, str, str]:
+            code = await asyncio.to_thread(execute, ["settings", *arguments])
+            return code, *capsys.readouterr()
+
+        assert (await settings("set", SIZE, "7"))[0] == 0
+        code, listed, told = await settings("list")
+        rows = {line.split("\t")[0]: line.split("\t")[1:3] for line in listed.splitlines()}
+        assert (code, rows[SIZE], rows[NAME]) == (125, ["7", "50"], ["?", "4"])
+        assert told.startswith(f"airunner: {NAME} could not be read: PostgreSQL")
+        assert "secret" not in told
+        code, listed, _ = await settings("list", "--json")
+        objects = {entry["name"]: entry for entry in map(json.loads, listed.splitlines())}
+        assert (code, objects[SIZE]["unread_reason"], objects[NAME]["value"]) == (125, "", "")
+        assert objects[NAME]["unread_reason"].startswith("PostgreSQL")
+        assert (await settings("get", SIZE))[:2] == (0, "7\n")
+        code, printed, told = await settings("get", NAME)
+        assert (code, printed) == (125, "")
+        assert f"{NAME} could not be read" in told
 
 
 async def test_what_is_written_by_hand_and_makes_no_sense_changes_nothing(database: Database) -> None:

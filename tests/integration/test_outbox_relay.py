@@ -534,6 +534,29 @@ class TestUpkeep:
         assert (await upkeep.run_once()).purged == 1
 
 
+class TestMetrics:
+    async def test_a_relay_shows_how_much_waits_and_is_parked(
+        self, application: asyncpg.Connection, database: Database, dsn: str, tmp_path: Path
+    ) -> None:
+        await enqueue_generation(application, "parked", {}, queue="nowhere")
+        await send_once(make_relay(OutboxTable(database, "airunner"), ScriptedSink()))
+        sink = ScriptedSink()
+        sink.hung["q"] = asyncio.Event()
+        for delay_seconds in (0, 3600):
+            await enqueue_generation(application, "a", {}, queue="q", delay_seconds=delay_seconds)
+        await pass_time(database, seconds=90)
+        settings = load_settings(environ={}, flags={"postgres.dsn": dsn}, cwd=tmp_path).settings
+        relay = OutboxRelay(settings, SystemClock(), sink=sink)
+        shown = telemetry.outbox_oldest_age.times_shown
+        await relay.start()
+        await until(lambda: telemetry.outbox_oldest_age.times_shown > shown)
+        sink.hung["q"].set()
+        await relay.stop()
+        assert telemetry.outbox_pending.read() == {(): 2}
+        assert telemetry.outbox_parked.read() == {(): 1}
+        assert 90 <= telemetry.outbox_oldest_age.read()[()] < 3600
+
+
 class TestOperators:
     async def test_status_parked_retry_and_rerun(
         self, application: asyncpg.Connection, database: Database

@@ -357,6 +357,7 @@ settings = values(
     configured=texts,
     is_set=st.booleans(),
     allowed=texts,
+    unread_reason=texts,
     changes=st.lists(
         values(
             answers.SettingChange,

@@ -48,6 +48,17 @@ def test_a_gauge_is_the_sum_of_those_it_follows() -> None:
     assert gauge.read() == {(): 3}
 
 
+def test_a_gauge_without_labels_is_what_is_shown_and_what_it_follows() -> None:
+    gauge = Gauge("l", "")
+    assert gauge.read() == {(): 0}
+    gauge.show({(): 4})
+    assert gauge.read() == {(): 4}
+    gauge.follow(lambda: 3)
+    assert gauge.read() == {(): 7}
+    gauge.show({})
+    assert gauge.read() == {(): 3}
+
+
 def test_a_gauge_with_labels_is_what_is_shown_and_what_it_follows() -> None:
     gauge = Gauge("l", "", "loop")
     gauge.show({("shown",): 1})

@@ -192,6 +192,31 @@ async def test_a_setting_of_another_home_needs_it(
     assert await size_of_next_job(services) == 50
 
 
+async def test_a_home_that_is_away_hides_nothing_of_the_others(
+    services: Services, store: HandWritten, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SETTINGS, "gears", whole_number("gears", Home.POSTGRES, 1, 10))
+    monkeypatch.delitem(SETTINGS, "gen_worker_concurrency")
+    elsewhere = HandWritten(clock)
+    services.settings.add_home(Home.POSTGRES, elsewhere, {"gears": 5})
+    await services.settings.set_setting(SIZE, "7")
+    await services.settings.set_setting("gears", "3")
+    elsewhere.away = True
+    found = {setting.name: setting for setting in await services.settings.list_settings()}
+    assert list(found) == sorted(SETTINGS)
+    assert (found[SIZE].value, found[SIZE].unread_reason) == ("7", "")
+    # What holds there is not known, whatever held before.
+    gears = found["gears"]
+    assert (gears.value, gears.is_set, gears.configured, gears.unread_reason) == ("", False, "5", "away")
+    elsewhere.away = False
+    found = {setting.name: setting for setting in await services.settings.list_settings()}
+    assert (found["gears"].value, found["gears"].unread_reason) == ("3", "")
+    # Without its store a server has nothing to say.
+    store.away = True
+    with pytest.raises(Unavailable):
+        await services.settings.list_settings()
+
+
 @pytest.mark.parametrize(
     "text", ["", "{", "null", "[1]", '[{"value": 1}]', "[" * 100_000, json.dumps([{"value": "a"}])]
 )

@@ -171,6 +171,7 @@ def setting_to_json(setting: Setting) -> dict[str, object]:
             }
             for change in setting.changes
         ],
+        "unread_reason": setting.unread_reason,
     }
 
 

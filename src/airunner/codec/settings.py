@@ -80,6 +80,7 @@ def _setting_to_pb(setting: Setting) -> pb.Setting:
         is_set=setting.is_set,
         allowed=setting.allowed,
         changes=map(_change_to_pb, setting.changes),
+        unread_reason=setting.unread_reason,
     )
 
 
@@ -91,6 +92,7 @@ def _setting_from_pb(message: pb.Setting) -> Setting:
         is_set=message.is_set,
         allowed=message.allowed,
         changes=tuple(map(_change_from_pb, message.changes)),
+        unread_reason=message.unread_reason,
     )
 
 

@@ -191,7 +191,7 @@ class Setting:
 
     name: str
     value: str
-    """The one in effect."""
+    """The one in effect; empty where that could not be read."""
     configured: str
     """What holds while it is not set: the value of the server's configuration."""
     is_set: bool
@@ -199,6 +199,8 @@ class Setting:
     """Which values it may have, in words."""
     changes: Sequence[SettingChange] = ()
     """The last hundred, the newest first."""
+    unread_reason: str = ""
+    """Why it could not be read whether it is set, and to what: its home did not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,7 +107,7 @@ class Gauge(Instrument):
 
     def read(self) -> Mapping[LabelValues, float]:
         """The values as they are."""
-        found: dict[LabelValues, float] = dict(self._shown) if self.labels else {(): 0}
+        found: dict[LabelValues, float] = {**({} if self.labels else {(): 0}), **self._shown}
         for values, source in list(self._sources.values()):
             found[values] = found.get(values, 0) + source()
         return found

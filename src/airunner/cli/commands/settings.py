@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from airunner.cli.exit_codes import ExitCode
 from airunner.cli.json_schema import setting_to_json
 from airunner.cli.options import ANY_SERVER, AsJson, ConnectionOptions
 from airunner.cli.printing import announce, moment, one_line, print_json, print_table, say
 from airunner.cli.session import with_client
-from airunner.domain.errors import InvalidArgument
+from airunner.domain.errors import InvalidArgument, Unavailable
 
 if TYPE_CHECKING:
     from airunner.domain.answers import Setting, SettingChange
@@ -21,15 +22,19 @@ SettingName = Annotated[str, Parameter(help="The name of the setting.")]
 
 
 @settings.command(name="list")
-def list_settings(*, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> None:
+def list_settings(*, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> int:
     """List the settings, what holds now, and who set it."""
     found = with_client(connection, lambda client: client.list_settings())
     if as_json:
         for setting in found:
             print_json("setting", setting_to_json(setting))
-        return
-    rows = [(setting.name, setting.value, setting.configured, *_origin(setting)) for setting in found]
-    print_table(("setting", "value", "configured", "set by", "at"), rows)
+    else:
+        rows = [(setting.name, _value(setting), setting.configured, *_origin(setting)) for setting in found]
+        print_table(("setting", "value", "configured", "set by", "at"), rows)
+    unread = [setting for setting in found if setting.unread_reason]
+    for setting in unread:
+        say(_unread(setting))
+    return ExitCode.AIRUNNER_FAILED if unread else ExitCode.OK
 
 
 @settings.command
@@ -40,6 +45,8 @@ def get(name: SettingName, /, *, connection: ConnectionOptions = ANY_SERVER, as_
     if setting is None:
         names = ", ".join(one.name for one in found)
         raise InvalidArgument(f"there is no run-time setting {name!r}; there are {names}")
+    if setting.unread_reason:
+        raise Unavailable(_unread(setting))
     if as_json:
         print_json("setting", setting_to_json(setting))
         return
@@ -70,6 +77,14 @@ def unset(name: SettingName, /, *, connection: ConnectionOptions = ANY_SERVER) -
     """Let the configured value of a setting hold again."""
     setting = with_client(connection, lambda client: client.unset_setting(name))
     say(f"{name} is {setting.value}, as configured")
+
+
+def _value(setting: Setting) -> str:
+    return "?" if setting.unread_reason else setting.value
+
+
+def _unread(setting: Setting) -> str:
+    return f"{setting.name} could not be read: {one_line(setting.unread_reason)}"
 
 
 def _origin(setting: Setting) -> tuple[str, str]:

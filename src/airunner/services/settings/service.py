@@ -80,13 +80,12 @@ class RunTimeSettings:
         self._on_values(self._values)
 
     async def list_settings(self) -> list[Setting]:
-        """Return all settings whose homes this server has, by name."""
+        """Return all settings whose homes this server has, by name.
+
+        Those of a home that does not answer say why; only without its store a server raises.
+        """
         _check_unbound()
-        found: list[Setting] = []
-        for home, store in self._homes.items():
-            settings = [setting for setting in SETTINGS.values() if setting.home is home]
-            stored = await store.read_settings([setting.name for setting in settings])
-            found += [self._shown(setting, stored.get(setting.name, StoredSetting())) for setting in settings]
+        found = [setting for home in self._homes for setting in await self._list_home(home)]
         return sorted(found, key=lambda setting: setting.name)
 
     async def set_setting(self, name: str, value: str) -> Setting:
@@ -97,6 +96,16 @@ class RunTimeSettings:
     async def unset_setting(self, name: str) -> Setting:
         """Let what is configured hold again."""
         return await self._change(_known(name), None)
+
+    async def _list_home(self, home: Home) -> list[Setting]:
+        settings = [setting for setting in SETTINGS.values() if setting.home is home]
+        try:
+            stored = await self._homes[home].read_settings([setting.name for setting in settings])
+        except AirunnerError as error:
+            if home is Home.STORE:
+                raise
+            return [self._unread(setting, error.text) for setting in settings]
+        return [self._shown(setting, stored.get(setting.name, StoredSetting())) for setting in settings]
 
     async def _change(self, setting: RunTimeSetting, value: str | None) -> Setting:
         _check_unbound()
@@ -127,6 +136,16 @@ class RunTimeSettings:
             is_set=value is not None,
             allowed=setting.allowed,
             changes=stored.changes,
+        )
+
+    def _unread(self, setting: RunTimeSetting, reason: str) -> Setting:
+        return Setting(
+            name=setting.name,
+            value="",
+            configured=value_text(self._configured[setting.name]),
+            is_set=False,
+            allowed=setting.allowed,
+            unread_reason=reason,
         )
 
     def _take(self, setting: RunTimeSetting, stored: StoredSetting) -> None:

@@ -923,20 +923,22 @@ class PurgeDeadLettersResponse(_message.Message):
     def __init__(self, purged: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ...) -> None: ...
 
 class Setting(_message.Message):
-    __slots__ = ("name", "value", "configured", "is_set", "allowed", "changes")
+    __slots__ = ("name", "value", "configured", "is_set", "allowed", "changes", "unread_reason")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     CONFIGURED_FIELD_NUMBER: _ClassVar[int]
     IS_SET_FIELD_NUMBER: _ClassVar[int]
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    UNREAD_REASON_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: str
     configured: str
     is_set: bool
     allowed: str
     changes: _containers.RepeatedCompositeFieldContainer[SettingChange]
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., configured: _Optional[str] = ..., is_set: _Optional[bool] = ..., allowed: _Optional[str] = ..., changes: _Optional[_Iterable[_Union[SettingChange, _Mapping]]] = ...) -> None: ...
+    unread_reason: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., configured: _Optional[str] = ..., is_set: _Optional[bool] = ..., allowed: _Optional[str] = ..., changes: _Optional[_Iterable[_Union[SettingChange, _Mapping]]] = ..., unread_reason: _Optional[str] = ...) -> None: ...
 
 class SettingChange(_message.Message):
     __slots__ = ("value", "old_value", "changed_by", "changed_at")
