@@ -8,6 +8,8 @@ WORKERS ?= auto
 # Of make test-aws: names the tables and queues, which are made and deleted; an emulator's URL.
 ENV ?=
 ENDPOINT ?=
+# Of make bench-before: what this tree is measured beside.
+COMMIT ?=
 # More arguments: make test ARGS="-k token".
 ARGS ?=
 # The environment, and the Python that it is made with.
@@ -26,7 +28,7 @@ COMPILE := $(UV) pip compile pyproject.toml --quiet --universal --python-version
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo generation-demo fleet-demo test test-slow test-all test-long test-aws test-pythons screenshots coverage
-.PHONY: check lint types proto-check format proto proto-generate lock bench clean
+.PHONY: check lint types proto-check format proto proto-generate lock bench bench-before clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -100,6 +102,10 @@ lock: ## Resolve the dependencies again, with ARGS=--upgrade to newer versions
 
 bench: $(READY) ## Measure the speed, against limits measured in the same run
 	@MALLOC_TRIM_THRESHOLD_=67108864 $(BIN)/python -m benchmarks $(ARGS)
+
+bench-before: $(READY) ## Measure this tree and an earlier commit in turns: COMMIT=ID, ARGS="drain logs"
+	@test -n "$(COMMIT)" || { echo "make bench-before COMMIT=ID: see docs/performance.md" >&2; exit 2; }
+	@$(BIN)/python -m benchmarks.before "$(COMMIT)" $(ARGS)
 
 clean: ## Remove the environment, the tools and the caches
 	rm -rf .venv .venv-* .tools .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

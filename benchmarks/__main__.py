@@ -1,7 +1,7 @@
 """`make bench`: run everything, print a table, fail when a promise is not kept.
 
-`python -m benchmarks NAME ...` runs only what has one of the names: rpc, store, streams, overload, aws,
-replicas, outbox, generation, peers.
+`python -m benchmarks NAME ...` runs only what has one of the names: calls, rpc, store, streams, overload,
+aws, replicas, outbox, generation, peers.
 """
 
 from __future__ import annotations
@@ -14,11 +14,22 @@ import sys
 
 import uvloop
 
-from benchmarks import at_store, aws_calls, generation, outbox, overload, replicas, streams, through_rpc
+from benchmarks import (
+    at_store,
+    aws_calls,
+    generation,
+    hot_path,
+    outbox,
+    overload,
+    replicas,
+    streams,
+    through_rpc,
+)
 from benchmarks.harness import Row
 from benchmarks.peers import drain
 
 _PARTS = {
+    "calls": hot_path.run,
     "rpc": through_rpc.run,
     "store": at_store.run,
     "streams": streams.run,

@@ -9,17 +9,14 @@ from pathlib import Path
 
 from airunner.codec.events import encode_event
 from airunner.codec.jobs import encode_params
-from airunner.domain.batching import Batcher
-from airunner.domain.event import EncodedEvent, StreamType
-from airunner.domain.execution import BatchingConfig, ExecutionConfig
-from airunner.domain.job import JobParams, mint_job_id
+from airunner.domain.event import EncodedEvent
+from airunner.domain.execution import ExecutionConfig
+from airunner.domain.job import mint_job_id
 from airunner.stores.records import NewJob
 from airunner.stores.sqlite import rows
 from airunner.stores.sqlite.migrations import migrate
 from airunner.stores.sqlite.schema import connect
-
-PARAMS = JobParams(command="make", args=("test",), environment={"CI": "true"}, owner="bench")
-LINE = b"2026-01-01T00:00:00Z build: compiling module number 12345 of the example project ok\n"
+from benchmarks.samples import PARAMS, output_of
 
 
 def new_job(queue: str = "default", now: int = 1_700_000_000_000) -> NewJob:
@@ -41,10 +38,7 @@ def new_job(queue: str = "default", now: int = 1_700_000_000_000) -> NewJob:
 
 def batches(lines: int, size: int = 50) -> list[EncodedEvent]:
     """A job's output as stored batches."""
-    batcher = Batcher(BatchingConfig(max_batch_size=size))
-    flushes = batcher.add_output([LINE] * lines, StreamType.STDOUT, 1_700_000_000_000)
-    flushes += batcher.close(1_700_000_000_000)
-    return [encode_event(event) for flush in flushes for event in flush.events]
+    return [encode_event(event) for events in output_of(lines // size, size) for event in events]
 
 
 def insert_rate(directory: Path, count: int, per_commit: int) -> float:
@@ -77,13 +71,14 @@ def batch_commit_rate(directory: Path, count: int) -> float:
     return count * 50 / elapsed
 
 
-def commit_seconds(directory: Path, count: int) -> list[float]:
-    """How long each of so many single-row commits takes."""
+def commit_seconds(directory: Path, count: int, gap_seconds: float) -> list[float]:
+    """How long each of so many single-row commits takes, with a gap before each."""
     values = [rows.new_job_row(new_job()) for _ in range(count)]
     connection = connect(directory / f"bare-{uuid.uuid4()}.db")
     migrate(connection)
     took = []
     for value in values:
+        time.sleep(gap_seconds)
         began = time.perf_counter()
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(rows.INSERT_JOB, value)

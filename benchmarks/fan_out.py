@@ -13,10 +13,10 @@ from airunner import AsyncClient
 from airunner.codec.events import event_to_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.domain.event import Event, Output
-from benchmarks import bare
 from benchmarks.harness import ROOT, ROUNDS, Row, Service, median, server
 from benchmarks.held_job import hold_job
 from benchmarks.peers.provision import ALWAYS_ON_DISK, PEERS_BIN, Missing, install_python_peers, redis
+from benchmarks.samples import LINE
 
 _WATCHERS = 10
 _LINES = 200
@@ -76,7 +76,7 @@ async def _watch(client: AsyncClient, job_id: str, arrivals: asyncio.Queue[float
 
 
 def _one_line(token: str, sequence: int) -> pb.PublishJobEventBatchRequest:
-    event = Event(sequence=sequence, timestamp=1_700_000_000_000, data=Output(output=bare.LINE))
+    event = Event(sequence=sequence, timestamp=1_700_000_000_000, data=Output(output=LINE))
     return pb.PublishJobEventBatchRequest(task_token=token, events=[event_to_pb(event)])
 
 

@@ -7,17 +7,14 @@ import uuid
 from airunner.codec.events import event_to_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.jobs import params_to_pb
-from airunner.domain.batching import Batcher
-from airunner.domain.event import StreamType
-from airunner.domain.execution import BatchingConfig
-from benchmarks import bare
 from benchmarks.harness import Service
+from benchmarks.samples import PARAMS, output_of
 
 
 async def hold_job(service: Service) -> tuple[str, str]:
     """Enqueue a job and dequeue it; return its id and its task token."""
     queue = f"q-{uuid.uuid4()}"
-    params = params_to_pb(bare.PARAMS)
+    params = params_to_pb(PARAMS)
     await service.jobs.enqueue_job(
         pb.EnqueueJobRequest(request_id=str(uuid.uuid4()), queue=queue, job_params=params)
     )
@@ -27,9 +24,7 @@ async def hold_job(service: Service) -> tuple[str, str]:
 
 def publish_requests(token: str, batches: int) -> list[pb.PublishJobEventBatchRequest]:
     """Return the calls that publish so many batches of 50 lines."""
-    batcher = Batcher(BatchingConfig())
-    flushes = batcher.add_output([bare.LINE] * (batches * 50), StreamType.STDOUT, 1_700_000_000_000)
     return [
-        pb.PublishJobEventBatchRequest(task_token=token, events=map(event_to_pb, flush.events))
-        for flush in flushes
+        pb.PublishJobEventBatchRequest(task_token=token, events=map(event_to_pb, events))
+        for events in output_of(batches)
     ]

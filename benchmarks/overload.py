@@ -13,15 +13,15 @@ from urllib.parse import urlsplit
 
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.jobs import params_to_pb
-from benchmarks import bare
 from benchmarks.harness import ROUNDS, Row, Service, server
+from benchmarks.samples import PARAMS
 
 _OTHERS = 1_000
 _STREAMS_PER_JOB = 10
 _CALLS = 500
 _GOAL = 2.0
 _TRICKLE_SECONDS = 0.01
-_PARAMS = params_to_pb(bare.PARAMS)
+_PARAMS = params_to_pb(PARAMS)
 _HALF_A_REQUEST = b"POST /job.v1.JobService/ListQueues HTTP/1.1\r\nhost: localhost\r\nx-header: "
 
 Crowd: TypeAlias = Callable[[Service], AbstractAsyncContextManager[None]]

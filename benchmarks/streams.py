@@ -5,28 +5,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from airunner import AsyncClient
-from airunner.codec.events import event_from_pb
-from airunner.codec.gen.job.v1 import job_pb2 as pb
-from airunner.domain.batching import unpack
 from airunner.domain.event import Output
 from airunner.domain.job import JobParams, JobState
-from airunner.stores.sqlite.schema import connect
-from airunner.stores.sqlite.store import DATABASE
 from benchmarks import fan_out
-from benchmarks.harness import ROOT, ROUNDS, Row, Service, best_of_each, folder, median, server, worker
-from benchmarks.held_job import hold_job, publish_requests
+from benchmarks.harness import ROOT, ROUNDS, Row, best_of_each, folder, median, server, worker
 
 _JOBS, _LINES_EACH = 100, 1_000
 _FLOOD_LINES = 1_000_000
 _TICKS, _TICK_SECONDS = 150, 0.15
-_STORED_LINES, _REPLAY_FROM = 10_000, 9_001
 
 _PRINT_THE_CLOCK = f"""
 import time
@@ -43,7 +35,6 @@ async def run() -> list[Row]:
         await flood(),
         await from_write_to_watcher(),
         await fan_out.run(),
-        await replay_at_the_client(),
     ]
 
 
@@ -109,29 +100,6 @@ async def from_write_to_watcher() -> Row:
     )
 
 
-async def replay_at_the_client() -> Row:
-    """The last 1,000 of 10,000 lines in the client's hands, against bare SQLite and one bare call."""
-    rounds = []
-    async with server() as service, AsyncClient(service.url) as client:
-        job_id = await _stored_job(service)
-        connection = connect(service.directory / DATABASE, read_only=True)
-        for _ in range(ROUNDS):
-            bare_reads = [_read_bare(connection) for _ in range(50)]
-            bare_calls = [await _call_bare(service) for _ in range(50)]
-            replays = [await _replay(client, job_id) for _ in range(50)]
-            rounds.append((median(replays), median(bare_reads) + median(bare_calls)))
-        connection.close()
-    took, limit = (min(side) for side in zip(*rounds, strict=True))
-    return Row(
-        name="replay of 1,000 of 10,000 lines at the client, p50",
-        measured=f"{took * 1000:.2f} ms",
-        limit=f"{limit * 1000:.2f} ms, bare SQLite, unpacked, and one bare call",
-        ratio=took / limit,
-        goal="<= 5",
-        met=took / limit <= 5,
-    )
-
-
 async def _watch_all(client: AsyncClient, gate: Path) -> float:
     """Start the jobs, open their gate once every watcher has heard of its job, and wait for all."""
     # A reader waits in opening a FIFO until somebody opens it for writing.
@@ -168,49 +136,3 @@ async def _watch(client: AsyncClient, job_id: str, ready: asyncio.Semaphore) -> 
 def _bare_lines_per_second(command: tuple[str, ...]) -> float:
     bare_loop = [sys.executable, "-m", "benchmarks.bare_readline", *command]
     return float(subprocess.run(bare_loop, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
-
-
-async def _stored_job(service: Service) -> str:
-    """Store a job's output as its worker would, and leave the job running."""
-    job_id, token = await hold_job(service)
-    for request in publish_requests(token, _STORED_LINES // 50):
-        await service.events.publish_job_event_batch(request)
-    return job_id
-
-
-async def _replay(client: AsyncClient, job_id: str) -> float:
-    began = time.perf_counter()
-    events = client.monitor(job_id, from_sequence=_REPLAY_FROM, follow=False)
-    sequences = [event.sequence async for event in events]
-    took = time.perf_counter() - began
-    _check_replayed(sequences)
-    return took
-
-
-def _read_bare(connection: sqlite3.Connection) -> float:
-    began = time.perf_counter()
-    stored = connection.execute(
-        "SELECT payload FROM job_events WHERE job = 1 AND attempt = 1 AND first_sequence >= ?"
-        " ORDER BY first_sequence",
-        (_REPLAY_FROM,),
-    )
-    messages = (pb.JobEvent.FromString(payload) for (payload,) in stored)
-    sequences = [
-        event.sequence for message in messages for event in unpack(event_from_pb(message, attempt=1))
-    ]
-    took = time.perf_counter() - began
-    _check_replayed(sequences)
-    return took
-
-
-def _check_replayed(sequences: list[int]) -> None:
-    if sequences != list(range(_REPLAY_FROM, _STORED_LINES + 1)):
-        raise RuntimeError(
-            f"{len(sequences)} lines were replayed, not the last {_STORED_LINES - _REPLAY_FROM + 1}"
-        )
-
-
-async def _call_bare(service: Service) -> float:
-    began = time.perf_counter()
-    await service.jobs.list_workers(pb.ListWorkersRequest())
-    return time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""What goes through the RPC: enqueueing, dispatch, publishing, memory."""
+"""What goes through the RPC in numbers: enqueueing in batches, publishing, memory."""
 
 from __future__ import annotations
 
@@ -15,23 +15,21 @@ from benchmarks.harness import (
     Service,
     best_of_each,
     folder,
-    median,
     rate,
     resident_bytes,
     server,
 )
 from benchmarks.held_job import hold_job, publish_requests
+from benchmarks.samples import PARAMS
 
-_PARAMS = params_to_pb(bare.PARAMS)
+_PARAMS = params_to_pb(PARAMS)
 
 
 async def run() -> list[Row]:
     """All of them, each with its limit measured in the same minute."""
     return [
         await batched_enqueue(),
-        await concurrent_enqueue(),
         await publishing(),
-        await dispatch(),
         await memory(),
     ]
 
@@ -57,27 +55,6 @@ async def batched_enqueue() -> Row:
     )
 
 
-async def concurrent_enqueue() -> Row:
-    """32 concurrent EnqueueJob calls against unary calls that store nothing."""
-    calls = 6_000
-    measured, limit = [], []
-    async with server() as service:
-        nothing = pb.ListWorkersRequest()
-        for _ in range(ROUNDS):
-            limit.append(await rate([nothing] * calls, 32, service.jobs.list_workers))
-            requests = [_request() for _ in range(calls)]
-            measured.append(await rate(requests, 32, service.jobs.enqueue_job))
-    ratio, rate_here, rate_there = best_of_each(measured, limit)
-    return Row(
-        name="32 concurrent single enqueues",
-        measured=f"{rate_here:,.0f} calls/s",
-        limit=f"{rate_there:,.0f} bare unary calls/s",
-        ratio=ratio,
-        goal=">= 0.40",
-        met=ratio >= 0.40,
-    )
-
-
 async def publishing() -> Row:
     """Eight publishers with batches of 50 lines against bare commits of each batch."""
     batches_each, publishers = 300, 8
@@ -99,29 +76,6 @@ async def publishing() -> Row:
         ratio=ratio,
         goal=">= 0.35",
         met=ratio >= 0.35,
-    )
-
-
-async def dispatch() -> Row:
-    """From enqueue to the job in a waiting worker's hands, against one bare call and two bare commits."""
-    rounds = []
-    async with server() as service:
-        with folder() as directory:
-            for _ in range(ROUNDS):
-                calls = [await _timed(service.jobs.list_workers(pb.ListWorkersRequest())) for _ in range(300)]
-                commits = bare.commit_seconds(directory, 300)
-                limit = median(calls) + 2 * median(commits)
-                took = median([await _dispatch_once(service) for _ in range(200)])
-                rounds.append((took, limit))
-    took, limit = (min(side) for side in zip(*rounds, strict=True))
-    ratio = took / limit
-    return Row(
-        name="idle dispatch, p50",
-        measured=f"{took * 1000:.2f} ms",
-        limit=f"{limit * 1000:.2f} ms, one bare call and two bare commits",
-        ratio=ratio,
-        goal="<= 2.5",
-        met=ratio <= 2.5,
     )
 
 
@@ -157,26 +111,3 @@ def _requests(count: int) -> pb.EnqueueJobsRequest:
 async def _publish(service: Service, requests: list[pb.PublishJobEventBatchRequest]) -> None:
     for request in requests:
         await service.events.publish_job_event_batch(request)
-
-
-async def _dispatch_once(service: Service) -> float:
-    queue = f"q-{uuid.uuid4()}"
-    waiting = asyncio.create_task(
-        service.jobs.dequeue_jobs(pb.DequeueJobsRequest(queue=queue, wait_seconds=10))
-    )
-    # The wait must have reached the server: another call on the same server comes after it.
-    await service.jobs.list_workers(pb.ListWorkersRequest())
-    await service.jobs.list_workers(pb.ListWorkersRequest())
-    request = pb.EnqueueJobRequest(request_id=str(uuid.uuid4()), queue=queue, job_params=_PARAMS)
-    began = time.perf_counter()
-    enqueueing = asyncio.create_task(service.jobs.enqueue_job(request))
-    await waiting
-    took = time.perf_counter() - began
-    await enqueueing
-    return took
-
-
-async def _timed(call: object) -> float:
-    began = time.perf_counter()
-    await call  # type: ignore[misc]  # any awaitable
-    return time.perf_counter() - began

@@ -84,12 +84,13 @@ async def test_a_publish_is_not_read_by_those_who_wait_behind_it(watchers: int) 
         await asyncio.gather(*watching)
 
 
-async def test_a_ring_of_another_server_is_read_once_for_all() -> None:
+@pytest.mark.parametrize("watchers", [1, 10])
+async def test_a_ring_of_another_server_is_read_once_for_all(watchers: int) -> None:
     clock = ManualClock()
     store = CountingStore(clock)
     async with make_services(store, clock) as services:
         job_id, token = await begin(services)
-        logs: list[list[Event]] = [[] for _ in range(10)]
+        logs: list[list[Event]] = [[] for _ in range(watchers)]
         watching = [asyncio.create_task(watch(services, StreamRequest(job_id=job_id), log)) for log in logs]
         await settle()
         before = store.reads

@@ -1,0 +1,1 @@
+"""This tree beside an earlier commit, in turns."""
