@@ -40,7 +40,7 @@ SCHEDULED = {
     "resources": ["arn:aws:events:eu-central-1:123456789012:rule/airunner-prod-old-jobs"],
     "detail": {},
 }
-PLACE = re.compile(r"<(\w+)>")
+VARIABLE = re.compile(r"<(\w+)>")
 BATCH = re.compile(r"\b(batch_get|read_items|batch_write)\(")
 
 
@@ -255,18 +255,15 @@ def statements(policy: str) -> list[dict[str, Any]]:
 
 
 def transformed(transformer: dict[str, Any], event: dict[str, Any]) -> str:
-    """Return what EventBridge makes of an event: a value by itself becomes JSON, one in quotes is put there.
-
-    So its API says: "valid JSON with variables in quotes or out", `{"myInstance": <instance>, ...}`.
-    """
+    """Return what EventBridge makes of an event: a value by itself becomes JSON, one in quotes is put there."""
     values = {name: event[path.removeprefix("$.")] for name, path in transformer["InputPathsMap"].items()}
 
     def filled(match: re.Match[str]) -> str:
         if match[0].startswith('"'):
-            return PLACE.sub(lambda place: str(values[place[1]]), match[0])
+            return VARIABLE.sub(lambda inner: str(values[inner[1]]), match[0])
         return json.dumps(values[match[1]])
 
-    return re.sub(rf'"[^"]*"|{PLACE.pattern}', filled, str(transformer["InputTemplate"]))
+    return re.sub(rf'"[^"]*"|{VARIABLE.pattern}', filled, str(transformer["InputTemplate"]))
 
 
 def named(value: Any, env: str) -> str:
