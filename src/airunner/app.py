@@ -186,7 +186,7 @@ def build_fleet_process(settings: Settings, part: FleetPart) -> FleetProcess:
     _check_fleet(settings)
     signer = build_signer(settings)
     # It serves nobody, so nobody has to reach it.
-    alone = settings.model_copy(update={"cluster": ClusterSettings()})
+    alone = settings.but(cluster=ClusterSettings())
     clock = SystemClock()
     services = build_services(alone, clock, signer)
     resources: list[AbstractAsyncContextManager[object]] = [services]

@@ -12,7 +12,7 @@ from airunner.client.batch_calls import send_batch
 from airunner.client.connection import CallRules, connect, parse_servers
 from airunner.client.monitor import Monitor, MonitorOptions
 from airunner.client.transport import Transports
-from airunner.codec import answers, dead_letters, fleet, methods, settings
+from airunner.codec import answers, methods
 from airunner.codec.completions import CompletionWriter, complete_batch_to_pb
 from airunner.codec.requests import (
     cancel_to_pb,
@@ -218,12 +218,16 @@ class WireClient:
 
     async def list_dead_letters(self, queue: str, *, max_messages: int = 0, code: str = "") -> DeadLetterPage:
         """Look at dead letters, of a code if one is given; FailedPrecondition where there are none."""
+        from airunner.codec import dead_letters
+
         request = dead_letters.list_to_pb(queue=queue, max_messages=max_messages, code=code)
         reply = await self._admin.call(methods.LIST_DEAD_LETTERS, request)
         return dead_letters.page_from_pb(reply)
 
     async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
         """Send dead letters back to their queue."""
+        from airunner.codec import dead_letters
+
         request = dead_letters.redrive_to_pb(redrive)
         reply = await self._admin.call(methods.REDRIVE_DEAD_LETTERS, request)
         return dead_letters.redriven_from_pb(reply)
@@ -232,32 +236,44 @@ class WireClient:
         self, queue: str, *, max_messages: int = 0, dry_run: bool = False, code: str = ""
     ) -> Sequence[DeadLetter]:
         """Delete dead letters, of a code if one is given."""
+        from airunner.codec import dead_letters
+
         request = dead_letters.purge_to_pb(queue=queue, max_messages=max_messages, dry_run=dry_run, code=code)
         reply = await self._admin.call(methods.PURGE_DEAD_LETTERS, request)
         return dead_letters.purged_from_pb(reply)
 
     async def list_settings(self) -> Sequence[Setting]:
         """Return the settings that can be changed while servers run, by name."""
+        from airunner.codec import settings
+
         reply = await self._admin.call(methods.LIST_SETTINGS, settings.list_to_pb())
         return settings.settings_from_pb(reply)
 
     async def set_setting(self, name: str, value: str) -> Setting:
         """Set a setting; InvalidArgument if there is none of that name, or the value is not allowed."""
+        from airunner.codec import settings
+
         request = settings.set_to_pb(name=name, value=value)
         return settings.changed_from_pb(await self._admin.call(methods.SET_SETTING, request))
 
     async def unset_setting(self, name: str) -> Setting:
         """Let the configured value of a setting hold again."""
+        from airunner.codec import settings
+
         request = settings.unset_to_pb(name)
         return settings.changed_from_pb(await self._admin.call(methods.UNSET_SETTING, request))
 
     async def list_housekeeping_runs(self, *, max_runs: int = 0) -> Sequence[HousekeepingRun]:
         """Return the last runs of a fleet's housekeeping, newest first."""
+        from airunner.codec import fleet
+
         request = fleet.list_to_pb(max_runs)
         return fleet.runs_from_pb(await self._admin.call(methods.LIST_HOUSEKEEPING_RUNS, request))
 
     async def get_pool_report(self, *, max_audits: int = 0) -> PoolReport:
         """Return what the pools of a fleet have and cost, by its last audits."""
+        from airunner.codec import fleet
+
         request = fleet.report_request_to_pb(max_audits)
         return fleet.report_from_pb(await self._admin.call(methods.GET_POOL_REPORT, request))
 
@@ -266,6 +282,8 @@ class WireClient:
 
         Its message is sent; a call that is repeated asks again.
         """
+        from airunner.codec import fleet
+
         request = fleet.run_to_pb(task=task, dry_run=dry_run, limit=limit)
         return fleet.run_answer_from_pb(await self._admin.call(methods.RUN_HOUSEKEEPING, request))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError
 
 from airunner.codec import packing
@@ -152,6 +151,10 @@ def event_to_packed_pb(event: Event) -> pb.JobEvent:
 
 def event_to_json(event: Event) -> str:
     """Return an event in the JSON of the contract, on one line."""
+    from google.protobuf.json_format import (
+        MessageToJson,
+    )  # late: of clients, only those that print JSON use it
+
     return MessageToJson(event_to_pb(event), indent=None)
 
 

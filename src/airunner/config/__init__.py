@@ -44,7 +44,7 @@ from airunner.config.settings import (
     WorkerSettings,
 )
 from airunner.config.trust import check_handler_origins, check_key_destination
-from airunner.config.values import ListenAddress
+from airunner.config.values import ListenAddress, Secret
 
 __all__ = [
     "AWS_CREDENTIALS",
@@ -66,6 +66,7 @@ __all__ = [
     "Origin",
     "QueueDefaults",
     "S3Settings",
+    "Secret",
     "ServerSettings",
     "ServiceName",
     "SettingLine",

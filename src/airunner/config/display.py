@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from pydantic import SecretStr
-
 from airunner.config.errors import HIDDEN
 from airunner.config.layers import Origin
 from airunner.config.loading import Loaded
 from airunner.config.settings import setting_fields, value_at
+from airunner.config.values import Secret
 
 JsonValue: TypeAlias = str | int | float | bool | list["JsonValue"] | None
 NOTHING = "(none)"
@@ -49,7 +48,7 @@ def _plain(loaded: Loaded, path: str) -> JsonValue:
 
 
 def _plain_value(value: object) -> JsonValue:
-    if isinstance(value, SecretStr):
+    if isinstance(value, Secret):
         return HIDDEN
     if isinstance(value, Mapping):
         return [str(name) if entry == "" else f"{name}={entry}" for name, entry in value.items()]
