@@ -43,6 +43,14 @@ def to_jsonable(loaded: Loaded) -> dict[str, object]:
     return {"settings": settings, "unknown_variables": list(loaded.unknown_variables)}
 
 
+def hide_credentials(url: str) -> str:
+    """Return a URL with what stands before its host hidden."""
+    scheme, separator, rest = url.rpartition("://")
+    place, slash, path = rest.partition("/")
+    credentials, _, host = place.rpartition("@")
+    return f"{scheme}{separator}{f'{HIDDEN}@' if credentials else ''}{host}{slash}{path}"
+
+
 def _plain(loaded: Loaded, path: str) -> JsonValue:
     return _plain_value(value_at(loaded.settings, path))
 
