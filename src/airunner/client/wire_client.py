@@ -303,10 +303,23 @@ class WireClient:
                 for event in events:
                     yield event
 
+    def stream_output(
+        self, request: StreamRequest, *, first_rounds: int = 0
+    ) -> AsyncGenerator[bytes | list[Event], None]:
+        """Yield the output of a job: bytes of whole lines, and single events where lines are in pieces.
+
+        Bytes come only where no line is unended, so that they can be written as they are. Events that are no
+        output come as events. Connections that break are made anew, and nothing is lost or repeated.
+        `first_rounds` bounds how often all servers are tried until one is heard for the first time.
+        """
+        return self._monitor(request, MonitorOptions(first_rounds=first_rounds)).output()
+
     def _watch(self, request: StreamRequest, options: MonitorOptions) -> AsyncGenerator[list[Event], None]:
-        method = methods.STREAM_JOB_EVENT_BATCHES
+        return self._monitor(request, options).batches()
+
+    def _monitor(self, request: StreamRequest, options: MonitorOptions) -> Monitor:
         find_job = partial(self.get_job, abridge=True)
-        return Monitor(self._events, method, find_job, request, options).batches()
+        return Monitor(self._events, methods.STREAM_JOB_EVENT_BATCHES, find_job, request, options)
 
     async def _enqueue_one(self, message: pb.EnqueueJobRequest) -> Enqueued:
         return answers.enqueued_from_pb(await self._jobs.call(methods.ENQUEUE_JOB, message))

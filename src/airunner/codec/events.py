@@ -75,6 +75,26 @@ def decode_event(encoded: EncodedEvent) -> Event:
     return event
 
 
+def whole_lines(encoded: EncodedEvent) -> tuple[bytes, int] | None:
+    """Return the output of a stored payload, joined, and when its last part was written.
+
+    None unless each part of it ends a line and has a time: `decode_event` is for everything else.
+    """
+    try:
+        message = pb.JobEvent.FromString(encoded.payload)
+        batch = message.output_batch
+        parts = [item.output for item in packing.outputs(batch)]
+    except (DecodeError, InvalidArgument):
+        return None
+    place = (message.sequence, batch.start_sequence, batch.end_sequence, len(parts), len(batch.timestamps))
+    first, last = encoded.first_sequence, encoded.last_sequence
+    if place != (first, first, last, last - first + 1, last - first + 1):
+        return None
+    if not all([part.endswith(b"\n") for part in parts]):  # noqa: C419  a list is faster
+        return None
+    return b"".join(parts), batch.timestamps[-1]
+
+
 def encode_events(events: Iterable[Event]) -> list[EncodedEvent]:
     """Return the events of one publish of ours as stores keep them, checked like those of the wire."""
     return admit_events(map(event_to_pb, events), 0)
