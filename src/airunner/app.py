@@ -6,15 +6,12 @@ What is built is imported when it is built, so that a client command does not lo
 from __future__ import annotations
 
 import os
-import secrets
 import socket
-import tempfile
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airunner.domain.clock import SystemClock
-from airunner.domain.token import MIN_KEY_BYTES, TokenSigner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -28,6 +25,7 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.domain.fleet import HousekeepingRun, TaskType
     from airunner.domain.retry import RetryPolicy
+    from airunner.domain.token import TokenSigner
     from airunner.fleet.aws.connection import FleetConnection
     from airunner.fleet.process import FleetProcess
     from airunner.generation.job_verdicts import JobVerdicts
@@ -648,7 +646,10 @@ def build_signer(settings: Settings) -> TokenSigner:
 
     Where servers have no folder in common, a missing key is a ConfigError.
     """
+    import secrets
+
     from airunner.config import ConfigError
+    from airunner.domain.token import MIN_KEY_BYTES, TokenSigner
     from airunner.stores.registry import TokenKeys
 
     keys = [key.get_secret_value().encode() for key in settings.token_keys]
@@ -668,6 +669,9 @@ def build_signer(settings: Settings) -> TokenSigner:
 
 def _kept_token_key(directory: Path) -> bytes:
     """Return the key of a data folder; the file appears whole or not at all, whenever we are killed."""
+    import secrets
+    import tempfile
+
     from airunner.stores.sqlite.store import TOKEN_KEY
 
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
+from airunner.client.connection import SILENCE_SECONDS
 from airunner.client.http.base import ConnectionLost
 from airunner.client.prefetch import PrefetchBounds, fetch_ahead
 from airunner.client.stream_log import EventLog, OutputLog
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from airunner.domain.requests import StreamRequest
 
 T = TypeVar("T")
-# The server says something every 15 s, if only that it lives.
-SILENCE_SECONDS = 45.0
 
 
 class ConnectionState(StrEnum):

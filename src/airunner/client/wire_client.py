@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 from airunner.client.batch_calls import send_batch
 from airunner.client.connection import CallRules, connect, parse_servers
-from airunner.client.monitor import Monitor, MonitorOptions
 from airunner.client.transport import Transports
 from airunner.codec import answers, methods
-from airunner.codec.completions import CompletionWriter, complete_batch_to_pb
 from airunner.codec.requests import (
     cancel_to_pb,
     dequeue_to_pb,
@@ -21,10 +19,8 @@ from airunner.codec.requests import (
     enqueue_to_pb,
     get_to_pb,
     pause_to_pb,
-    publish_to_pb,
     query_to_pb,
     queues_query_to_pb,
-    release_to_pb,
     resume_to_pb,
     retry_to_pb,
     update_to_pb,
@@ -42,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airunner.client.http.base import HttpTransport
+    from airunner.client.monitor import Monitor, MonitorOptions
     from airunner.codec.gen.job.v1 import job_pb2 as pb
     from airunner.domain.answers import (
         DeadLetter,
@@ -154,11 +151,15 @@ class WireClient:
 
     async def complete_jobs(self, requests: Sequence[CompleteRequest]) -> Sequence[JobState | AirunnerError]:
         """End held jobs, each with its own outcome."""
+        from airunner.codec.completions import CompletionWriter
+
         write = CompletionWriter().write
         return await send_batch(requests, write, self._complete_one, self._complete_many)
 
     async def release_job(self, request: ReleaseRequest) -> JobState:
         """Give a held job back."""
+        from airunner.codec.publishing import release_to_pb  # late: only who holds jobs has events
+
         reply = await self._jobs.call(methods.RELEASE_JOB, release_to_pb(request))
         return answers.state_from_pb(reply)
 
@@ -289,6 +290,8 @@ class WireClient:
 
     async def publish_events(self, task_token: str, events: Sequence[Event]) -> Published:
         """Append events of the attempt that the token holds. May be repeated."""
+        from airunner.codec.publishing import publish_to_pb
+
         request = publish_to_pb(task_token, events)
         reply = await self._events.call(methods.PUBLISH_JOB_EVENT_BATCH, request)
         return answers.published_from_pb(reply)
@@ -298,7 +301,7 @@ class WireClient:
 
         Connections that break are made anew, and nothing is lost or repeated.
         """
-        async with aclosing(self._watch(request, MonitorOptions())) as batches:
+        async with aclosing(self._watch(request)) as batches:
             async for events in batches:
                 for event in events:
                     yield event
@@ -312,14 +315,22 @@ class WireClient:
         output come as events. Connections that break are made anew, and nothing is lost or repeated.
         `first_rounds` bounds how often all servers are tried until one is heard for the first time.
         """
+        from airunner.client.monitor import MonitorOptions
+
         return self._monitor(request, MonitorOptions(first_rounds=first_rounds)).output()
 
-    def _watch(self, request: StreamRequest, options: MonitorOptions) -> AsyncGenerator[list[Event], None]:
+    def _watch(
+        self, request: StreamRequest, options: MonitorOptions | None = None
+    ) -> AsyncGenerator[list[Event], None]:
         return self._monitor(request, options).batches()
 
-    def _monitor(self, request: StreamRequest, options: MonitorOptions) -> Monitor:
+    def _monitor(self, request: StreamRequest, options: MonitorOptions | None) -> Monitor:
+        from airunner.client.monitor import Monitor, MonitorOptions  # late: most clients watch nothing
+
         find_job = partial(self.get_job, abridge=True)
-        return Monitor(self._events, methods.STREAM_JOB_EVENT_BATCHES, find_job, request, options)
+        return Monitor(
+            self._events, methods.STREAM_JOB_EVENT_BATCHES, find_job, request, options or MonitorOptions()
+        )
 
     async def _enqueue_one(self, message: pb.EnqueueJobRequest) -> Enqueued:
         return answers.enqueued_from_pb(await self._jobs.call(methods.ENQUEUE_JOB, message))
@@ -336,6 +347,8 @@ class WireClient:
     async def _complete_many(
         self, entries: Sequence[pb.CompleteJobRequest]
     ) -> Sequence[JobState | AirunnerError]:
+        from airunner.codec.completions import complete_batch_to_pb
+
         request = complete_batch_to_pb(entries)
         reply = await self._jobs.call(methods.COMPLETE_JOBS, request)
         return answers.complete_outcomes_from_pb(reply)
