@@ -25,7 +25,7 @@ COMPILE := $(UV) pip compile pyproject.toml --quiet --universal --python-version
 # Tests start Python by the hundred, and none of these shall compile again what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo generation-demo test test-slow test-all test-long test-aws test-pythons screenshots coverage
+.PHONY: help setup demo generation-demo fleet-demo test test-slow test-all test-long test-aws test-pythons screenshots coverage
 .PHONY: check lint types proto-check format proto proto-generate lock bench clean
 
 help: ## List the targets
@@ -40,6 +40,9 @@ demo: $(READY) ## Start a server and a worker, run three jobs and watch them liv
 
 generation-demo: $(READY) ## Order pictures in an application on PostgreSQL, and see each hop: ARGS=--serve stays
 	@$(BIN)/python scripts/generation_demo.py $(ARGS)
+
+fleet-demo: $(READY) ## Let a fleet work, break and clean up, on an emulated AWS
+	@$(BIN)/python scripts/fleet_demo.py
 
 test: $(READY) ## Run the tests but for the slow ones
 	@$(PYTEST) $(ARGS)

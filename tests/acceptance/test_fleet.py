@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -24,8 +25,11 @@ from airunner.fleet.messages.housekeeping import HousekeepingMessage, TaskType, 
 from airunner.fleet.messages.termination import EndStatus, TerminationMessage, format_termination
 from airunner.fleet.records import InstanceRecord
 from airunner.queues.messages import NewMessage
+from airunner.testing.conditions import until
 from tests.acceptance.command_line import CommandLine, serving
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
+from tests.doubles.aws.faults import FaultKind
+from tests.doubles.aws.strict import StrictProxy
 from tests.support.fleet_aws import provide_fleet
 
 pytest_plugins = ("tests.support.aws",)
@@ -142,6 +146,34 @@ async def test_a_processor_of_its_own_ends_the_jobs_of_servers_on_aws(
             assert json.load(page) == {"status": "ok"}
         processor.send(signal.SIGTERM)
         assert processor.ended() == 0
+
+
+@pytest.mark.slow
+async def test_a_server_that_is_stopped_finishes_the_report_that_it_works_on(
+    operator: Operator, aws: StrictProxy
+) -> None:
+    """SSM answers once the server was told to go: nothing is given up, and nothing is left."""
+    fleet = operator.fleet
+    more = {"AIRUNNER_FLEET__RUN": "termination", "AWS_ENDPOINT_URL": aws.url}
+    person = CommandLine(folder=operator.person.folder, variables={**operator.person.variables, **more})
+    name = fleet.parameters.name_of(INSTANCE)
+    await fleet.aws.ssm("PutParameter", Name=name, Value="{}", Type="SecureString", Overwrite=True)
+    aws.faults.next("DeleteParameters", FaultKind.DELAY)
+    # The proxy is served by this thread, so nothing here may block.
+    with person.start("server", "--listen", "127.0.0.1:0", "--data-dir", "data", "--no-auth") as server:
+        url = await asyncio.to_thread(server.wait_for, "airunner server listening on")
+        async with AsyncClient(url) as client:
+            held = await begun(client)
+        await operator.send(FleetPart.TERMINATION, report_of(held.job.job_id, held.termination_token))
+        await until(lambda: aws.counts.calls["DeleteParameters"] > 0)
+        server.send(signal.SIGTERM)
+        await until(lambda: "server.stopping" in server.err)
+        aws.faults.release()
+        assert await asyncio.to_thread(server.ended) == 0
+    assert [page async for page in fleet.parameters.list()] == [[]]
+    depth = await (await fleet.queue(FleetPart.TERMINATION)).depth()
+    assert (depth.visible, depth.in_flight) == (0, 0)
+    assert not await fleet.records.count_once(held.job.job_id, "1", NOW)
 
 
 async def until_run(fleet: FleetConnection, wish: HousekeepingMessage) -> None:

@@ -39,6 +39,8 @@ from tests.support.aws_stores import options_of
 from tests.support.metadata import NOTICE, MetadataEndpoint
 
 pytest_plugins = ("tests.support.aws",)
+# The first of them also waits for an emulator, tables and a server.
+pytestmark = pytest.mark.timeout(300)
 
 T = TypeVar("T")
 

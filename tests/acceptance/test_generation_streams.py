@@ -13,7 +13,6 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from pyqwest import Client as HttpClient
 
 from airunner.aws.calls import Aws
 from airunner.aws.clients import OF_A_QUEUE
@@ -26,6 +25,7 @@ from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_queues import make_queues
 from tests.support.aws_stores import options_of
 from tests.support.generations import MESSAGE, news_in
+from tests.support.http_client import HttpClient
 from tests.support.processes import LIMIT_SECONDS, RunningProcess
 
 HANDLERS = """

@@ -10,12 +10,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from pyqwest import Client as HttpClient
 
 from airunner.cli.commands.dev import _for_development
 from airunner.cli.options import load
 from airunner.postgres.pool import Database
 from tests.support.generations import begin, finish, news_in
+from tests.support.http_client import HttpClient
 from tests.support.processes import RunningProcess
 
 DSN = "postgresql://shop:very-secret@db/shop"

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 from connectrpc.errors import ConnectError
-from pyqwest import Client as HttpClient
 
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.gen.job.v1.job_connect import JobServiceClient
@@ -18,6 +17,7 @@ from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.factories import make_services
+from tests.support.http_client import HttpClient
 from tests.support.serving import serve
 
 METHODS = [

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from pyqwest import Client as HttpClient
 
 from airunner.aws.calls import Aws
 from airunner.aws.wellness import Wellness
@@ -28,6 +27,7 @@ from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.faults import Fault, FaultKind
 from tests.doubles.aws.strict import StrictAws, StrictProxy
 from tests.support.aws_stores import BorrowLayout, options_of
+from tests.support.http_client import HttpClient
 from tests.support.quick_serving import serve_quickly
 
 VISIBILITY = 20

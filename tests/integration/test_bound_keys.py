@@ -13,7 +13,6 @@ import pytest
 from connectrpc.errors import ConnectError
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
-from pyqwest import Client as HttpClient
 
 from airunner.client import AsyncClient
 from airunner.codec.gen.job.v1 import job_pb2 as pb
@@ -30,6 +29,7 @@ from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.factories import make_request, make_services, make_start, make_success
 from tests.integration.wire import METHODS
+from tests.support.http_client import HttpClient
 from tests.support.quick_serving import serve_quickly
 
 MINE, OTHER = "mine", "other"

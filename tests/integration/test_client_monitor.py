@@ -318,10 +318,10 @@ async def test_a_stream_the_server_still_counts_does_not_end_the_watch(services:
             stream = client.monitor(job_id)
             await anext(stream)
             services.watchers._max_streams = 0
+            before = proxy.connections
             proxy.reset_all()
             await direct.publish_events(token, [make_line(2)])
             following = asyncio.create_task(anext(stream))
-            before = proxy.connections
             await until(lambda: proxy.connections > before)
             await until(lambda: services.watchers.streams == 0)
             services.watchers._max_streams = 1

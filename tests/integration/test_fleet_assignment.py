@@ -19,7 +19,10 @@ from airunner.fleet.aws.instances import MANAGED_TAG, Ec2Instances
 from airunner.fleet.aws.layout import CALL_POLICY, FleetLayout, fleet_resources
 from airunner.fleet.aws.parameters import INSTANCE_TAG, SsmParameters
 from airunner.fleet.aws.records import DynamoDbRecords
-from tests.doubles.aws.emulator import REGION, EmulatorProcess
+from tests.doubles.aws.ec2 import ACCOUNT
+from tests.doubles.aws.emulator import REGION
+from tests.doubles.aws.faults import FaultKind
+from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_stores import options_of
 from tests.support.mortals import Died, Gate
 
@@ -62,18 +65,18 @@ class Fleet:
 
 
 @pytest.fixture
-async def fleet(emulator: EmulatorProcess, aws_env: str) -> AsyncIterator[Fleet]:
+async def fleet(aws: StrictProxy, aws_env: str) -> AsyncIterator[Fleet]:
     tags = [{"ResourceType": "instance", "Tags": [{"Key": MANAGED_TAG, "Value": "true"}]}]
     image = {"ImageId": "ami-12345678", "InstanceType": "m1.small"}
-    options = replace(options_of(emulator.url), clients=OF_A_FLEET)
-    async with MortalAws(options, policy=CALL_POLICY) as aws:
+    options = replace(options_of(aws.url), clients=OF_A_FLEET)
+    async with MortalAws(options, policy=CALL_POLICY) as account:
         layout = FleetLayout(env=aws_env)
-        await provision(aws, replace(fleet_resources(layout), queues=[]), SystemClock())
-        made = await aws.ec2("RunInstances", **image, MinCount=1, MaxCount=1, TagSpecifications=tags)
+        await provision(account, replace(fleet_resources(layout), queues=[]), SystemClock())
+        made = await account.ec2("RunInstances", **image, MinCount=1, MaxCount=1, TagSpecifications=tags)
         yield Fleet(
-            aws=aws,
-            parameters=SsmParameters(aws, prefix=f"/{aws_env}/runners"),
-            records=DynamoDbRecords(aws, layout),
+            aws=account,
+            parameters=SsmParameters(account, prefix=f"/{aws_env}/runners"),
+            records=DynamoDbRecords(account, layout),
             instance=made["Instances"][0]["InstanceId"],
         )
 
@@ -111,10 +114,19 @@ async def died_at(fleet: Fleet, call: int, *, executed: bool, queue: str, is_new
         assert is_new
     await fleet.assign(queue)
     assert await fleet.queue_of_parameter() == queue
-    arn = f"arn:aws:ec2:{REGION}:123456789012:instance/{fleet.instance}"
+    arn = f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/{fleet.instance}"
     assert await fleet.tags() == {INSTANCE_TAG: arn}
     assert (await fleet.records.read_instances([fleet.instance]))[fleet.instance].queue == queue
     return True
+
+
+async def test_answers_that_are_lost_change_nothing(fleet: Fleet, aws: StrictProxy) -> None:
+    for queue in ("new", "again"):
+        for operation in ("DescribeInstances", "UpdateItem", "PutParameter", "AddTagsToResource"):
+            aws.faults.next(operation, FaultKind.EXECUTE_THEN_DROP)
+        await fleet.assign(queue)
+        assert await fleet.queue_of_parameter() == queue
+        assert set(await fleet.tags()) == {INSTANCE_TAG}
 
 
 async def test_a_draining_instance_is_refused_until_its_mark_is_taken_back(fleet: Fleet) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 import structlog
 
+from airunner.app import build_export_loop
 from airunner.aws.cloudwatch import MOST_VALUES
 from airunner.domain.errors import InternalError, ResourceExhausted, Unavailable
 from airunner.telemetry import fleet_metrics
@@ -122,6 +124,27 @@ async def test_what_waits_is_bounded(aws: StrictProxy, told: Told) -> None:
             await told.send()
     await told.send()
     assert (await told.sums())[0] == MOST_VALUES
+
+
+async def test_there_is_one_call_a_minute_however_much_happens(aws: StrictProxy, told: Told) -> None:
+    clock = told.watch.clock
+    loop = build_export_loop(told.watch.exporter, clock, "cloudwatch.fleet")
+    loop.start()
+    for minute in range(1, 4):
+        for number in range(200):
+            told.successes.add(1)
+            told.duration.record(minute + number / 256, values=("success",))
+        await until(lambda: clock.waiting == 1)
+        clock.advance(60)
+        await until(partial(has_called, aws, minute))
+    await until(lambda: clock.waiting == 1)
+    await loop.stop()
+    count, _, successes = await told.sums()
+    assert (count, successes, aws.counts.calls[PUT]) == (600, 600, 3)
+
+
+def has_called(aws: StrictProxy, times: int) -> bool:
+    return aws.counts.calls[PUT] == times
 
 
 async def test_an_audit_is_told_once(aws: StrictProxy, told: Told) -> None:

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from pyqwest import Client as HttpClient
 
 from airunner.app import build_server
 from airunner.config import ConfigError, load_settings
@@ -26,6 +25,7 @@ from airunner.stores.memory import MemoryStore
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_services
 from tests.support.generations import begin, finish, news_in, opened
+from tests.support.http_client import HttpClient
 from tests.support.postgres import rows_of
 from tests.support.serving import serve
 

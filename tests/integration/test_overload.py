@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from pyqwest import Client as HttpClient
 
 from airunner.client import AsyncClient
 from airunner.domain.errors import Overloaded, ResourceExhausted, Unauthenticated
@@ -36,6 +35,7 @@ from airunner.testing.factories import (
     make_services,
     make_success,
 )
+from tests.support.http_client import HttpClient
 from tests.support.serving import serve
 
 JOBS, EVENTS = "/job.v1.JobService", "/job.v1.JobEventsService"

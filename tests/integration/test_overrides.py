@@ -141,7 +141,8 @@ async def stored_sizes(bench: Bench, job_id: str) -> list[int]:
     """How many lines each stored event of output has."""
     output = frozenset({EventType.OUTPUT_DATA})
     request = StreamRequest(job_id=job_id, follow=False, event_filter=output)
-    stored = [event async for event in bench.services.events.stream_encoded(request) if event]
+    pages = [page async for page in bench.services.events.stream_pages(request) if page]
+    stored = [event for page in pages for event in page.events]
     return [event.last_sequence - event.first_sequence + 1 for event in stored]
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import uvicorn
-from pyqwest import Client as HttpClient
 
 from airunner import PermanentFailure
 from airunner.domain.clock import SystemClock
@@ -36,6 +35,7 @@ from tests.support import aws
 from tests.support.faulty_proxy import unused_url
 from tests.support.generation import enqueue, letters, make_consumer, send_all, until_sessions, working
 from tests.support.generations import news_in, opened
+from tests.support.http_client import HttpClient
 from tests.support.postgres import rows_of
 from tests.support.serving import serve
 

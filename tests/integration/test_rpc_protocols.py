@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 import pytest
 from connectrpc.compat import google_protobuf_json_codec
 from connectrpc.protocol import ProtocolType
-from pyqwest import Client as HttpClient
 
 from airunner.codec.events import event_to_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
@@ -18,6 +17,7 @@ from airunner.domain.clock import SystemClock
 from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.factories import make_batch, make_end, make_services, make_start
+from tests.support.http_client import HttpClient
 from tests.support.serving import serve
 
 PROTOCOLS = {

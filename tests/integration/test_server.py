@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 from connectrpc.errors import ConnectError
-from pyqwest import Client as HttpClient
 
 from airunner.client import AsyncClient, UpdateRequest
 from airunner.codec.gen.job.v1 import job_pb2 as pb
@@ -26,6 +25,7 @@ from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_services
+from tests.support.http_client import HttpClient
 from tests.support.serving import serve
 
 

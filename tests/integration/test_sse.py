@@ -8,7 +8,6 @@ import re
 from collections.abc import AsyncIterator
 
 import pytest
-from pyqwest import Client as HttpClient
 
 from airunner.domain.clock import SystemClock
 from airunner.domain.requests import CompleteRequest, DequeueRequest
@@ -25,6 +24,7 @@ from airunner.testing.factories import (
     make_start,
     make_success,
 )
+from tests.support.http_client import HttpClient
 from tests.support.serving import serve
 
 MESSAGE = re.compile(r"id: (.*)\nevent: (.*)\ndata: (.*)\n\n")

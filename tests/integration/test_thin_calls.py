@@ -48,7 +48,7 @@ _OWN = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 
 
 @dataclass(frozen=True)
-class Answer:
+class RawAnswer:
     status: int
     headers: dict[bytes, bytes]
     body: bytes
@@ -81,7 +81,7 @@ class Line:
             self._writer.write(piece)
             await self._writer.drain()
 
-    async def answer(self) -> Answer:
+    async def answer(self) -> RawAnswer:
         head, *lines = (await self._reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
         headers = dict(line.lower().split(b": ", 1) for line in lines if line)
         if headers.get(b"transfer-encoding") == b"chunked":
@@ -92,7 +92,7 @@ class Line:
             await self._reader.readline()
         else:
             body = await self._reader.readexactly(int(headers[b"content-length"]))
-        return Answer(int(head.split()[1]), headers, body)
+        return RawAnswer(int(head.split()[1]), headers, body)
 
     async def ended(self) -> bool:
         return await self._reader.read() == b""
@@ -127,7 +127,7 @@ class Way:
         self.lines.append(await Line.open(self.url))
         return self.lines[-1]
 
-    async def ask(self, *pieces: bytes) -> Answer:
+    async def ask(self, *pieces: bytes) -> RawAnswer:
         line = await self.line()
         await line.send(*pieces)
         return await asyncio.wait_for(line.answer(), 30)
@@ -288,15 +288,15 @@ async def test_keys_and_rates_are_asked_on_both_ways() -> None:
     no_op = request(methods.LIST_WORKERS, b"")
     async with both_ways(AppOptions()) as ways:
         for headers in ([], ["authorization: Bearer airk_0123456789abcdef_wrong"], ["authorization: \u00e9"]):
-            asked = request(methods.LIST_WORKERS, b"", *headers)
-            answers = [await way.ask(asked) for way in ways]
+            wanted = request(methods.LIST_WORKERS, b"", *headers)
+            answers = [await way.ask(wanted) for way in ways]
             assert answers[0].told == answers[1].told
             assert answers[0].status == 401
     limits = AdmissionLimits(max_body_bytes=400)
     async with both_ways(admission=limits) as ways:
         small, large = request(methods.ENQUEUE_JOB, enqueue()), request(methods.ENQUEUE_JOB, bytes(1000))
-        for asked, status in ((no_op, 200), (small, 200), (large, 429)):
-            answers = [await way.ask(asked) for way in ways]
+        for wanted, status in ((no_op, 200), (small, 200), (large, 429)):
+            answers = [await way.ask(wanted) for way in ways]
             assert answers[0].told == answers[1].told
             assert answers[0].status == status
             assert answers[0].took_the_short_way
@@ -304,18 +304,18 @@ async def test_keys_and_rates_are_asked_on_both_ways() -> None:
 
 
 async def test_whoever_goes_while_a_call_waits_takes_no_job() -> None:
-    asked = request(methods.DEQUEUE_JOBS, pb.DequeueJobsRequest(queue="q", wait_seconds=20))
+    wanted = request(methods.DEQUEUE_JOBS, pb.DequeueJobsRequest(queue="q", wait_seconds=20))
     async with both_ways() as ways:
         for way in ways:
-            await _go_while_waiting(way, asked)
+            await _go_while_waiting(way, wanted)
             await way.ask(request(methods.ENQUEUE_JOB, enqueue()))
-            answer = await way.ask(asked)
+            answer = await way.ask(wanted)
             assert len(pb.DequeueJobsResponse.FromString(answer.body).jobs) == 1
 
 
-async def _go_while_waiting(way: Way, asked: bytes) -> None:
+async def _go_while_waiting(way: Way, wanted: bytes) -> None:
     line = await way.line()
-    await line.send(asked)
+    await line.send(wanted)
     await until(lambda: way.services.dispatcher.waiting == 1)
     line.close()
     await until(lambda: way.services.dispatcher.waiting == 0)

@@ -69,7 +69,7 @@ async def working_through_a_proxy(bench: Bench, *lossy: str) -> AsyncIterator[Fa
 async def test_publications_whose_answers_are_lost_are_neither_lost_nor_repeated(tmp_path: Path) -> None:
     async with working(tmp_path) as bench, working_through_a_proxy(bench, "publish_events") as proxy:
         # Each second connection loses its first answer, the others one of the next.
-        limits = itertools.cycle((0, 700))
+        limits = itertools.cycle((0, 300))
         proxy.answer_limit = lambda: next(limits)
         log = await bench.do(sys.executable, "-c", PRINT, queue="remote")
     assert log.output() == PRINTED

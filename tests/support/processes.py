@@ -43,7 +43,7 @@ class RunningProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
                 stderr=errors,
-                env={**_clean_environment(), **(environment or {})},
+                env={**clean_environment(), **(environment or {})},
             )
 
     @property
@@ -209,6 +209,6 @@ def _append(log: Path) -> IO[bytes]:
     return file
 
 
-def _clean_environment() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     """The environment without settings that would reach our commands."""
     return {name: value for name, value in os.environ.items() if not name.startswith("AIRUNNER_")}

@@ -192,3 +192,14 @@ async def test_a_restart_brings_a_visibility_back(tmp_path: Path, clock: ManualC
     async with make_services(SqliteStore(tmp_path, clock), clock) as services:
         job = await services.jobs.get_job(held.job.job_id)
         assert job.life.visible_until == clock.now() + 60_000
+
+
+async def test_a_manual_clock_may_move_right_after_a_sleep_was_cancelled() -> None:
+    clock = ManualClock()
+    sleeping = asyncio.create_task(clock.sleep(1))
+    await asyncio.sleep(0)
+    sleeping.cancel()
+    clock.advance(2)
+    with pytest.raises(asyncio.CancelledError):
+        await sleeping
+    assert clock.waiting == 0

@@ -9,7 +9,6 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-from pyqwest import Client as HttpClient
 
 from airunner.config import load_settings
 from airunner.handlers.capture import captured
@@ -22,6 +21,7 @@ from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_services
 from tests.support.consumers import turns
+from tests.support.http_client import HttpClient
 
 OPTIONS = ServeOptions(host="127.0.0.1", port=0, app=AppOptions(no_auth=True))
 

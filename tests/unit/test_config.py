@@ -133,6 +133,7 @@ DEFAULTS: Mapping[str, object] = {
     "fleet.prices": {},
     "fleet.runner_api_key": None,
     "fleet.metadata_url": "http://169.254.169.254",
+    "fleet.runner_wait_seconds": 300,
     "fleet.cloudwatch_namespace": "RunsFleet",
     "fleet.metrics_listen": None,
     "diag.user_id": "",

@@ -61,6 +61,7 @@ RANGES = [
     ("generation.retry_max_seconds", 1, 43200),
     ("generation.drain_seconds", 0, 43200),
     ("fleet.max_runtime_minutes", 1, 43200),
+    ("fleet.runner_wait_seconds", 0, 86400),
 ]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airunner.cli.commands.logs import _LinePrinter
-from airunner.client.stream_log import EventLog, OutputLog
+from airunner.client.stream_log import OutputLog, WatchedLog
 from airunner.codec.events import encode_event, whole_lines
 from airunner.codec.streams import batch_to_pb
 from airunner.domain.event import (
@@ -79,7 +79,7 @@ class Standard:
         return False
 
 
-def printed(events: Iterable[EncodedEvent], log: EventLog | OutputLog, *, again: int) -> bytes:
+def printed(events: Iterable[EncodedEvent], log: WatchedLog | OutputLog, *, again: int) -> bytes:
     """Return what `logs` prints; each message comes `again` times, as after a connection that broke."""
     standard = Standard()
     with pytest.MonkeyPatch.context() as patch:
@@ -102,7 +102,7 @@ def printed(events: Iterable[EncodedEvent], log: EventLog | OutputLog, *, again:
 @given(stored_logs(), st.integers(1, 2), st.integers(0, 6))
 def test_both_ways_to_read_print_the_same(events: list[EncodedEvent], again: int, after: int) -> None:
     start = Position(1, after) if after else BEGINNING
-    one_by_one, whole = EventLog(REQUEST, start), OutputLog(REQUEST, start)
+    one_by_one, whole = WatchedLog(REQUEST, start), OutputLog(REQUEST, start)
     assert printed(events, whole, again=again) == printed(events, one_by_one, again=again)
     assert whole.resume() == one_by_one.resume()
 

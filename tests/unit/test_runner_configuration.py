@@ -8,10 +8,11 @@ import pytest
 
 from airunner.config import ConfigError, load_settings, parameter_layer, parameter_text
 from airunner.domain.errors import FailedPrecondition, NotFound, Unavailable
-from airunner.fleet.runner.configuration import AWAY_SECONDS, MISSING_SECONDS, read_configuration
+from airunner.fleet.runner.configuration import AWAY_SECONDS, read_configuration
 from airunner.testing.clock import ManualClock
 from tests.support.fleet import FakeParameters, while_time_passes
 
+WAIT_SECONDS = 60.0
 SECRET = "sk-secret-0123456789"
 NAME = "/runs-fleet/runners/i-1/config"
 GOOD = {"client": {"server": "https://jobs.example", "api_key": SECRET}, "worker": {"queues": "builds"}}
@@ -89,25 +90,29 @@ async def test_a_runner_waits_for_its_assignment() -> None:
     clock, parameters = ManualClock(), FakeParameters()
 
     def assign_late(_: str) -> None:
-        if clock.monotonic() - began > 1000 * (MISSING_SECONDS - 10):
+        if clock.monotonic() - began > 1000 * (WAIT_SECONDS - 10):
             parameters.values[NAME] = (json.dumps(GOOD), "arn")
 
     began = clock.monotonic()
     parameters.before = assign_late
-    layer = await while_time_passes(clock, read_configuration(parameters, "i-1", clock))
+    layer = await while_time_passes(
+        clock, read_configuration(parameters, "i-1", clock, wait_seconds=WAIT_SECONDS)
+    )
     assert layer["worker.queues"].value == "builds"
 
 
 @pytest.mark.parametrize(
     ("error", "seconds"),
-    [(NotFound("there is no such parameter"), MISSING_SECONDS), (FailedPrecondition("no"), MISSING_SECONDS)],
+    [(NotFound("there is no such parameter"), WAIT_SECONDS), (FailedPrecondition("no"), WAIT_SECONDS)],
 )
 async def test_one_that_never_comes_is_told_by_its_name(error: Exception, seconds: float) -> None:
     clock, parameters = ManualClock(), FakeParameters()
     parameters.errors["read"] = error  # type: ignore[assignment]
     began = clock.monotonic()
     with pytest.raises(ConfigError, match=f"parameter {NAME}: {error}"):
-        await while_time_passes(clock, read_configuration(parameters, "i-1", clock))
+        await while_time_passes(
+            clock, read_configuration(parameters, "i-1", clock, wait_seconds=WAIT_SECONDS)
+        )
     assert seconds * 1000 <= clock.monotonic() - began < (seconds + 10) * 1000
 
 
@@ -116,5 +121,7 @@ async def test_a_parameter_store_may_be_away_for_five_minutes() -> None:
     parameters.errors["read"] = Unavailable("away")
     began = clock.monotonic()
     with pytest.raises(Unavailable):
-        await while_time_passes(clock, read_configuration(parameters, "i-1", clock))
+        await while_time_passes(
+            clock, read_configuration(parameters, "i-1", clock, wait_seconds=WAIT_SECONDS)
+        )
     assert clock.monotonic() - began >= AWAY_SECONDS * 1000

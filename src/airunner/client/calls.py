@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airunner.client.http.base import HttpStream, HttpTransport
     from airunner.codec.methods import Method
 
-Q = TypeVar("Q", bound="Message")
+Q = TypeVar("Q", bound="WireMessage")
 R = TypeVar("R")
 
 _OK: Final = 200
@@ -28,7 +28,7 @@ _COMPRESSED: Final = 1
 _END: Final = 2
 
 
-class Message(Protocol):
+class WireMessage(Protocol):
     """A message of the wire."""
 
     def SerializeToString(self) -> bytes:  # noqa: N802  as protobuf calls it

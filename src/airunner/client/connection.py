@@ -18,12 +18,12 @@ from airunner.domain.retry import RetryPolicy, retry
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-    from airunner.client.calls import Message
+    from airunner.client.calls import WireMessage
     from airunner.client.transport import Transports
     from airunner.codec.methods import Method
     from airunner.domain.clock import Clock
 
-Q = TypeVar("Q", bound="Message")
+Q = TypeVar("Q", bound="WireMessage")
 R = TypeVar("R")
 
 SILENCE_SECONDS: Final = 45.0
@@ -32,7 +32,7 @@ SILENCE_SECONDS: Final = 45.0
 _PASSING = (Unavailable, Overloaded)
 
 
-class Server(Protocol):
+class RemoteServer(Protocol):
     """One server, and calls to it; errors are ours."""
 
     async def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
@@ -61,7 +61,7 @@ class CallRules:
 class ServiceConnection:
     """One service at one or more servers; it stays with the one that answered last."""
 
-    def __init__(self, servers: Sequence[Server], rules: CallRules) -> None:
+    def __init__(self, servers: Sequence[RemoteServer], rules: CallRules) -> None:
         self._servers = tuple(servers)
         self._rules = rules
         self._current = 0

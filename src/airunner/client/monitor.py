@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from airunner.client.connection import SILENCE_SECONDS
 from airunner.client.http.base import ConnectionLost
 from airunner.client.prefetch import PrefetchBounds, fetch_ahead
-from airunner.client.stream_log import EventLog, OutputLog
+from airunner.client.stream_log import OutputLog, WatchedLog
 from airunner.domain.errors import (
     AirunnerError,
     DeadlineExceeded,
@@ -90,7 +90,7 @@ class Monitor:
         silent is resumed after the last batch that came, here or at another address. What the server refuses
         is raised, after everything that came before.
         """
-        return fetch_ahead(self._fetch(EventLog), self._options.ahead)
+        return fetch_ahead(self._fetch(WatchedLog), self._options.ahead)
 
     def output(self) -> AsyncGenerator[bytes | list[Event], None]:
         """Yield the same, but the bytes alone of a batch that begins at a line and consists of whole ones."""

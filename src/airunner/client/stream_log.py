@@ -45,7 +45,7 @@ class _StoredLog:
         return batch_from_pb(message, max(self._progress.last_timestamp, self._request.from_timestamp))
 
 
-class EventLog(_StoredLog):
+class WatchedLog(_StoredLog):
     """A log read as single events."""
 
     def take(self, message: pb.StreamJobEventBatchesResponse) -> list[Event]:

@@ -274,6 +274,7 @@ class FleetSettings(Section):
     prices: HourlyPrices = setting(default={})
     runner_api_key: SecretKey | None = None
     metadata_url: ServerUrl = "http://169.254.169.254"
+    runner_wait_seconds: Seconds = setting(default=300, ge=0, le=86_400)
     cloudwatch_namespace: MetricNamespace = "RunsFleet"
     metrics_listen: ListenAddress | None = None
 

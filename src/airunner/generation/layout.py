@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airunner.aws.provision.definitions import QueueDefinition, ResourceDefinitions
 from airunner.config import ConfigError
 from airunner.outbox.schema import GENERATION_QUEUE
 from airunner.outbox.start import queue_addresses
 
 if TYPE_CHECKING:
+    from airunner.aws.provision.definitions import ResourceDefinitions
     from airunner.config import Settings
 
 
 def generation_resources(settings: Settings) -> ResourceDefinitions:
     """Return the queues of an environment; ConfigError where a job queue would be the same one."""
+    # Imported here: whoever only checks names may be without the libraries of AWS.
+    from airunner.aws.provision.definitions import QueueDefinition, ResourceDefinitions
+
     check_apart(settings)
     name = queue_name(settings)
     queue = QueueDefinition(

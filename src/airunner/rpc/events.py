@@ -46,9 +46,10 @@ class JobEventsServiceEndpoint:
     ) -> AsyncIterator[pb.StreamJobEventBatchesResponse]:
         """Stream batches as they are stored; an empty message is a sign of life."""
         packed = accepts_packed(request)
-        async with aclosing(self._service.stream_encoded(stream_from_pb(request))) as batches:
-            async for stored in batches:
-                yield batch_to_pb(stored, packed=packed)
+        async with aclosing(self._service.stream_pages(stream_from_pb(request))) as pages:
+            async for page in pages:
+                for stored in page.events if page else (None,):
+                    yield batch_to_pb(stored, packed=packed)
 
     async def publish_job_events(
         self,

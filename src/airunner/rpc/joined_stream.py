@@ -65,10 +65,10 @@ class JoinedStreams:
         if request is None:
             await self._otherwise(scope, _again(first, receive), send)
             return
-        stream = _Stream(scope, headers, len(first["body"]), send)
+        stream = _StreamAnswer(scope, headers, len(first["body"]), send)
         await stream.run(receive, lambda: self._pages(stream, request))
 
-    async def _pages(self, stream: _Stream, request: pb.StreamJobEventBatchesRequest) -> None:
+    async def _pages(self, stream: _StreamAnswer, request: pb.StreamJobEventBatchesRequest) -> None:
         counted = RequestBody(self._admission, _NAME)
         token = await self._entrance.enter(_NAME, stream.authorization, stream.address, stream.size_bytes)
         try:
@@ -84,7 +84,7 @@ class JoinedStreams:
                 token.close()
 
 
-class _Stream:
+class _StreamAnswer:
     """One answer: its messages, and the last one that tells how it ended."""
 
     def __init__(self, scope: Scope, headers: Mapping[bytes, bytes], size_bytes: int, send: Send) -> None:

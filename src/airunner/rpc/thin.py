@@ -38,7 +38,7 @@ WAITING: Final = frozenset({"DequeueJobs", "UpdateJob", "GetJob"})
 
 _MAX_TIMEOUT_DIGITS: Final = 10
 _PLAIN: Final = frozenset({b"", b"identity"})
-# What may be said in a request that goes the short way, beside what decides nothing.
+# What may be by_name in a request that goes the short way, beside what decides nothing.
 _UNUSUAL: Final = frozenset({b"expect", b"upgrade", b"transfer-encoding"})
 
 
@@ -115,12 +115,12 @@ class ThinCalls:
         method = self._methods.get(path)
         if method is None:
             return None
-        said = dict(headers)
-        usual = said.get(b"content-type") == b"application/proto" and b"content-length" in said
-        if not (usual and is_plain(said, headers) and self._allows(headers)):
+        by_name = dict(headers)
+        usual = by_name.get(b"content-type") == b"application/proto" and b"content-length" in by_name
+        if not (usual and is_plain(by_name, headers) and self._allows(headers)):
             return None
-        timeout = said.get(b"connect-timeout-ms", b"")
-        authorization = said.get(b"authorization", b"").decode("latin-1")
+        timeout = by_name.get(b"connect-timeout-ms", b"")
+        authorization = by_name.get(b"authorization", b"").decode("latin-1")
         return ThinRequest(method, authorization, int(timeout) if timeout else None)
 
     async def answer(self, request: ThinRequest, body: bytes, address: str) -> ThinAnswer:
@@ -151,20 +151,20 @@ class ThinCalls:
             counted.forget()
 
 
-def is_plain(said: Mapping[bytes, bytes], headers: Headers, *, encodings: str = "") -> bool:
+def is_plain(by_name: Mapping[bytes, bytes], headers: Headers, *, encodings: str = "") -> bool:
     """Return whether headers say nothing that only the library understands.
 
-    `said` are the headers by name, and `encodings` is what comes before the names of those of a stream.
+    `by_name` are the headers by name, and `encodings` is what comes before the names of those of a stream.
     """
-    timeout = said.get(b"connect-timeout-ms", b"")
+    timeout = by_name.get(b"connect-timeout-ms", b"")
     prefix = encodings.encode()
     return (
-        said.get(prefix + b"content-encoding", b"") in _PLAIN
-        and said.get(prefix + b"accept-encoding", b"") in _PLAIN
-        and said.get(b"connect-protocol-version", b"1") == b"1"
+        by_name.get(prefix + b"content-encoding", b"") in _PLAIN
+        and by_name.get(prefix + b"accept-encoding", b"") in _PLAIN
+        and by_name.get(b"connect-protocol-version", b"1") == b"1"
         and (not timeout or (timeout.isdigit() and len(timeout) <= _MAX_TIMEOUT_DIGITS))
-        and len(said) == len(headers)
-        and not _UNUSUAL & said.keys()
+        and len(by_name) == len(headers)
+        and not _UNUSUAL & by_name.keys()
     )
 
 

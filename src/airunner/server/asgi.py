@@ -43,7 +43,7 @@ class AppOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
+class HttpApplication:
     """An ASGI application, and the calls that a server may answer without it."""
 
     asgi: AsgiApp
@@ -56,7 +56,7 @@ class Application:
 
 def build_app(
     services: Services, options: AppOptions, generations: GenerationService | None = None
-) -> Application:
+) -> HttpApplication:
     """Return the application of services that are open already."""
     authenticator = None if options.no_auth else Authenticator(services.store, services.clock)
     entrance = Entrance(
@@ -80,9 +80,9 @@ def build_app(
     pages: Any = Starlette(routes=routes)
     app: AsgiApp = _Router(applications.apps, pages)
     if not options.no_auth:
-        return Application(app, ThinCalls(applications.thin, entrance, services.admission))
+        return HttpApplication(app, ThinCalls(applications.thin, entrance, services.admission))
     thin_calls = ThinCalls(applications.thin, entrance, services.admission, allows=is_allowed)
-    return Application(LoopbackGuard(app), thin_calls)
+    return HttpApplication(LoopbackGuard(app), thin_calls)
 
 
 class _Router:

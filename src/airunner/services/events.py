@@ -3,50 +3,32 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from airunner.codec.events import decode_event, encode_events
 from airunner.domain import limits
 from airunner.domain.answers import Published
 from airunner.domain.errors import Unavailable
 from airunner.domain.event import StreamProgress, start_position, wanted_types
-from airunner.domain.job import JobState
 from airunner.services import metrics
 from airunner.services.call_log import log_replayed
 from airunner.services.caller import current_caller
 from airunner.services.notifier import job_bell
-from airunner.services.shared_pages import SharedPage, read_page
+from airunner.services.shared_pages import Committed, SharedPage, StreamedPage, read_page
 from airunner.stores.records import AttemptKey, EventQuery, cut_to_first
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from airunner.domain.clock import Clock
-    from airunner.domain.event import EncodedEvent, Event, EventType, Position
-    from airunner.domain.lifecycle import Lifecycle
+    from airunner.domain.event import EncodedEvent, Event, Position
     from airunner.domain.requests import StreamRequest
     from airunner.domain.token import TokenSigner
     from airunner.services.notifier import Notifier
     from airunner.services.watchers import Watchers
     from airunner.services.worker_registry import WorkerRegistry
     from airunner.stores.base import JobStore
-    from airunner.stores.records import EventPage
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class StreamedPage:
-    """Events that a stream wants, of a page that others may have too."""
-
-    events: Sequence[EncodedEvent]
-    _shared: SharedPage
-    _wanted: frozenset[EventType]
-
-    def once(self, key: Hashable, make: Callable[[Sequence[EncodedEvent]], T]) -> T:
-        """Return what `make` makes of the events, once for all streams that want the same of the page."""
-        return self._shared.once((key, self._wanted), lambda: make(self.events))
 
 
 class EventService:
@@ -92,7 +74,7 @@ class EventService:
         life = await self._store.append_events(key, events, now)
         metrics.published(events)
         self._workers.beat(token.job_id, now)
-        self._notifier.published(token.job_id, life, events if _are_new(life, events, now) else ())
+        self._notifier.published(token.job_id, life, Committed.by(life, events, now))
         return Published(
             next_sequence=life.last_sequence + 1,
             cancel_requested=life.cancel_requested,
@@ -110,25 +92,14 @@ class EventService:
         """Yield single events, and None now and then while nothing happens."""
         start = await self.start_position(request)
         progress = StreamProgress(start, request.from_timestamp)
-        async with aclosing(self.stream_encoded(request, start)) as stored:
-            async for encoded in stored:
-                if encoded is None:
-                    yield None
-                    continue
-                for event in progress.take(encoded, decode_event(encoded)):
-                    yield event
-
-    async def stream_encoded(
-        self, request: StreamRequest, start: Position | None = None
-    ) -> AsyncGenerator[EncodedEvent | None, None]:
-        """Yield events as they are stored, and None now and then while nothing happens."""
         async with aclosing(self.stream_pages(request, start)) as pages:
             async for page in pages:
                 if page is None:
                     yield None
                     continue
-                for event in page.events:
-                    yield event
+                for encoded in page.events:
+                    for event in progress.take(encoded, decode_event(encoded)):
+                        yield event
 
     async def stream_pages(
         self, request: StreamRequest, start: Position | None = None
@@ -173,7 +144,7 @@ class EventService:
                 if not replayed:
                     replayed = True
                     log_replayed(query.job_id, position, query.after)
-                if not request.follow or _over(page, request.attempt):
+                if not request.follow or page.is_last_of(request.attempt):
                     return
                 if quiet:
                     # The reader of a job without events learns at once that it is connected.
@@ -195,16 +166,3 @@ class EventService:
             return start_position(request, 0)
         life = await self._store.get_life(job_id, queues=queues)
         return start_position(request, 0 if request.attempt else life.attempt)
-
-
-def _are_new(life: Lifecycle, events: Sequence[EncodedEvent], now: int) -> bool:
-    """Return whether a call has stored all of its events, and none before it had stored any of them."""
-    # Who is not certain reads: a repetition changes nothing, and leaves the instant of the last write.
-    return bool(events) and life.updated_at == now and life.last_sequence == events[-1].last_sequence
-
-
-def _over(page: EventPage, attempt: int) -> bool:
-    """Return whether nothing can follow: the job has ended, or the only attempt that is wanted has."""
-    if page.state.terminal:
-        return True
-    return 0 < attempt < page.attempt or (attempt == page.attempt > 0 and page.state is JobState.SCHEDULED)

@@ -8,15 +8,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from airunner.domain.background import WakeUp
-from airunner.services.shared_pages import Committed, Tail
+from airunner.services.shared_pages import Tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator, Mapping, Sequence
 
     from airunner.domain.clock import Clock
-    from airunner.domain.event import EncodedEvent
     from airunner.domain.lifecycle import Lifecycle
     from airunner.services.replicas.ringer import Ringer
+    from airunner.services.shared_pages import Committed
 
 T = TypeVar("T")
 
@@ -155,14 +155,11 @@ class Notifier:
         for bell in list(self._bells.values()):
             bell.ring()
 
-    def published(self, job_id: str, life: Lifecycle, events: Sequence[EncodedEvent] = ()) -> None:
-        """Tell of events that are stored; whoever waits for something else of the job is left alone.
-
-        `events` are those that this very call has stored, all of them; none where that is not certain.
-        """
+    def published(self, job_id: str, life: Lifecycle, committed: Committed | None = None) -> None:
+        """Tell of events that are stored; whoever waits for something else of the job is left alone."""
         if self._bells:
             if bell := self._bells.get(job_bell(job_id)):
-                bell.ring(Committed(life.attempt, life.state, events) if events else None)
+                bell.ring(committed)
             self.saw(job_id, life, {BellKind.JOB})
         if self.ringer and life.watchers_at:
             self.ringer.ring_watchers(life, [job_bell(job_id)])

@@ -11,8 +11,9 @@ from airunner.stores.records import EventPage
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from airunner.domain.event import EncodedEvent
+    from airunner.domain.event import EncodedEvent, EventType
     from airunner.domain.job import JobState
+    from airunner.domain.lifecycle import Lifecycle
     from airunner.services.notifier import Bell
     from airunner.stores.base import JobStore
     from airunner.stores.records import EventQuery
@@ -38,12 +39,34 @@ class SharedPage:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamedPage:
+    """Events that a stream wants, of a page that others may have too."""
+
+    events: Sequence[EncodedEvent]
+    _shared: SharedPage
+    _wanted: frozenset[EventType]
+
+    def once(self, key: Hashable, make: Callable[[Sequence[EncodedEvent]], T]) -> T:
+        """Return what `make` makes of the events, once for all streams that want the same of the page."""
+        return self._shared.once((key, self._wanted), lambda: make(self.events))
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """Events of an attempt that were just stored, and the state of the job then."""
 
     attempt: int
     state: JobState
     events: Sequence[EncodedEvent]
+
+    @classmethod
+    def by(cls, life: Lifecycle, events: Sequence[EncodedEvent], now: int) -> Committed | None:
+        """Return what a call at this instant has stored; None where that is not certain.
+
+        A repetition changes nothing, and leaves the instant of the last write.
+        """
+        is_new = bool(events) and life.updated_at == now and life.last_sequence == events[-1].last_sequence
+        return cls(life.attempt, life.state, events) if is_new else None
 
 
 class Tail:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from airunner.domain.job import JobState
 from airunner.domain.lifecycle import Lifecycle
 from airunner.domain.limits import MAX_DEQUEUE_BYTES
 from airunner.domain.record import record
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from airunner.domain.event import EncodedEvent, Position
     from airunner.domain.execution import ExecutionConfig
-    from airunner.domain.job import JobParams, JobResult, JobState
+    from airunner.domain.job import JobParams, JobResult
 
 
 # Names, instants and the task token of a job, and the receipt that SQS gave for it.
@@ -131,6 +132,12 @@ class EventPage:
     state: JobState
     attempt: int
     full: bool = False
+
+    def is_last_of(self, attempt: int) -> bool:
+        """Return whether nothing can follow: the job has ended, or the only attempt that is wanted has."""
+        if self.state.terminal or 0 < attempt < self.attempt:
+            return True
+        return attempt == self.attempt > 0 and self.state is JobState.SCHEDULED
 
 
 def fill_page(

@@ -67,7 +67,13 @@ class ManualClock:
     async def sleep(self, seconds: float) -> None:
         """Return once the clock has been moved by `seconds`."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self.call_at(self._now + int(seconds * 1000), lambda: done.set_result(None))
+
+        def wake() -> None:
+            # One that was cancelled may have had no turn yet to take its timer back.
+            if not done.done():
+                done.set_result(None)
+
+        timer = self.call_at(self._now + int(seconds * 1000), wake)
         try:
             await done
         finally:

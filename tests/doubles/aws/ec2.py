@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     Send = Callable[[Call], Awaitable[AwsAnswer]]
     Page = list[ET.Element]
 
+ACCOUNT: Final = "123456789012"
+"""The account of the emulator: all instances are its own."""
 FILTER_VALUES: Final = 200
 """How many values all filters of a call may have."""
 PAGE_LIMITS: Final = (5, 1000)
@@ -236,6 +238,7 @@ def _described(page: Page, token: str) -> AwsAnswer:
     reservations = []
     for instance in page:
         reservation = ET.Element(f"{_SPACE}item")
+        ET.SubElement(reservation, f"{_SPACE}ownerId").text = ACCOUNT
         ET.SubElement(reservation, f"{_SPACE}instancesSet").append(instance)
         reservations.append(reservation)
     return _answer("DescribeInstancesResponse", "reservationSet", reservations, token)

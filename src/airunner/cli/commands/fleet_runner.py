@@ -49,7 +49,10 @@ async def _configure(settings: Settings) -> tuple[str, Layer]:
     clock = SystemClock()
     instance_id = await find_instance_id(settings, clock)
     async with build_fleet_connection(settings, clients=["ssm"]) as fleet:
-        return instance_id, await read_configuration(fleet.parameters, instance_id, clock)
+        given = await read_configuration(
+            fleet.parameters, instance_id, clock, wait_seconds=settings.fleet.runner_wait_seconds
+        )
+    return instance_id, given
 
 
 async def _serve_one(settings: Settings) -> None:

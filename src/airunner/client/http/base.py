@@ -46,8 +46,8 @@ class Target:
             if _FORBIDDEN & set(name + value):
                 raise InvalidArgument(f"header {name!r} has a character that no header can have")
         host = urlsplit(self.address).netloc.rpartition("@")[2]
-        lines = [f"{self.method} {urlsplit(self.address).path}{self.path} HTTP/1.1", f"host: {host}"]
-        lines += [f"{name}: {value}" for name, value in self.headers.items()]
+        lines = [f"{self.method} {urlsplit(self.address).path}{self.path} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in {"host": host, **self.headers}.items()]
         object.__setattr__(self, "head", ("\r\n".join(lines) + "\r\n").encode("latin-1", "strict"))
 
     def request(self, body: bytes, timeout_ms: int | None) -> bytes:

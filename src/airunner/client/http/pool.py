@@ -138,7 +138,7 @@ class ConnectionPool:
                 raise timed_out() from None
             raise Unreachable(f"cannot connect to {address}: no answer in {CONNECT_SECONDS:g} s") from None
         except OSError as error:
-            raise Unreachable(f"cannot connect to {address}: {_said(error)}") from error
+            raise Unreachable(f"cannot connect to {address}: {_reason_of(error)}") from error
         self._open.add(connection)
         return connection
 
@@ -197,7 +197,7 @@ def _impatience(loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
     return {"happy_eyeballs_delay": 0.25} if isinstance(loop, asyncio.BaseEventLoop) else {}
 
 
-def _said(error: OSError) -> str:
+def _reason_of(error: OSError) -> str:
     """Return what an error says, in the words of the system where it has a number."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"

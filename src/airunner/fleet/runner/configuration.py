@@ -20,8 +20,6 @@ _log = get_logger("airunner.fleet")
 
 AWAY_SECONDS: Final = 300.0
 """How long a parameter store may be away."""
-MISSING_SECONDS: Final = 60.0
-"""How long a parameter may be missing, or not be ours to read: a machine may be up before it is assigned."""
 _POLICY: Final = RetryPolicy(first_seconds=1.0, max_seconds=5.0)
 
 
@@ -40,13 +38,19 @@ async def find_instance_id(settings: Settings, clock: Clock) -> str:
     raise ConfigError([f"worker.instance_id: {problem}"])
 
 
-async def read_configuration(parameters: RunnerParameters, instance_id: str, clock: Clock) -> Layer:
-    """Return the settings of an instance; ConfigError, which names the key, for what cannot be read."""
+async def read_configuration(
+    parameters: RunnerParameters, instance_id: str, clock: Clock, *, wait_seconds: float
+) -> Layer:
+    """Return the settings of an instance; ConfigError, which names the key, for what cannot be read.
+
+    A parameter may be missing, or not be ours to read, for `wait_seconds`: a machine may be up before it is
+    assigned. One that makes no sense is an error at once.
+    """
     name, began = parameters.name_of(instance_id), clock.monotonic()
 
     def may_come(error: Exception) -> bool:
         away = isinstance(error, Unavailable | ResourceExhausted)
-        seconds = AWAY_SECONDS if away else MISSING_SECONDS
+        seconds = AWAY_SECONDS if away else wait_seconds
         return isinstance(error, AirunnerError) and clock.monotonic() < began + 1000 * seconds
 
     def log(error: Exception, failures: int) -> None:

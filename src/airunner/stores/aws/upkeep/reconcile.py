@@ -137,8 +137,10 @@ class Reconciler:
         """Purge up to so many jobs that ended until an instant, or count them. Not beside another pass."""
         self._begin()
         purged = 0
-        async for rows in self._due("purge", before, at_once=min(limit, _AT_ONCE)):
-            ended = [row for row in rows if row.life.state.terminal][: limit - purged]
+        # Of a page, no more rows are read than may still be purged.
+        due = self._due("purge", before, min(limit, _AT_ONCE), room=lambda: limit - purged)
+        async for rows in due:
+            ended = [row for row in rows if row.life.state.terminal]
             purged += len(ended) if dry_run else await self._purge_all(ended, now)
             if purged >= limit:
                 return PurgedJobs(jobs=purged, has_more=True)
@@ -150,8 +152,18 @@ class Reconciler:
         self._give_up_at = self._real_clock.monotonic() + PASS_MS
         self._is_cut = self._is_fruitful = False
 
-    async def _due(self, key: str, until: int, at_once: int = _AT_ONCE) -> AsyncIterator[list[Row]]:
-        """Yield the rows of an index key that are to be looked at, some at a time, over all of its shards."""
+    async def _due(
+        self,
+        key: str,
+        until: int,
+        at_once: int = _AT_ONCE,
+        *,
+        room: Callable[[], int] | None = None,
+    ) -> AsyncIterator[list[Row]]:
+        """Yield the rows of an index key that are to be looked at, some at a time, over all of its shards.
+
+        `room` says how many of the next page, if not all of it.
+        """
         shards = range(self._layout.listing_shards)
         for shard in (*shards[self._first_shard :], *shards[: self._first_shard]):
             if self._is_late():
@@ -160,7 +172,9 @@ class Reconciler:
             pages = self._pages(name, until, at_once)
             async for page in pages:
                 # An entry that moves in the index may be there twice for a moment.
-                names = list(dict.fromkeys(item["job_id"]["S"] for item in page["Items"]))
+                found = list(dict.fromkeys(item["job_id"]["S"] for item in page["Items"]))
+                names = found[: room()] if room else found
+                self._is_cut |= len(names) < len(found)
                 items = await self._rows.read_many(names) if names else {}
                 # Without the result: nobody needs it here, and it may be gone already.
                 rows = self._rows.rows_of(items[name] for name in names if name in items)

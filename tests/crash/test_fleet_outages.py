@@ -1,0 +1,116 @@
+"""A fleet whose messages come often, late and from anybody, and whose services go away for ten minutes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from airunner.domain.job import JobState
+from airunner.domain.requests import CompleteRequest
+from airunner.fleet.messages.termination import EndStatus
+from airunner.fleet.termination import CONCURRENCY
+from airunner.queues.message_rules import REASON_ATTRIBUTE
+from airunner.testing.conditions import until
+from airunner.testing.factories import make_success
+from tests.doubles.aws.emulator import EmulatorProcess
+from tests.doubles.aws.faults import Fault, FaultKind
+from tests.doubles.aws.strict import StrictAws
+from tests.support.aws_stores import outage
+from tests.support.fleet_world import Counts, FleetWorld, opened_fleet
+
+pytest_plugins = ("tests.support.aws",)
+
+
+@pytest.fixture
+async def world(strict_aws: StrictAws, emulator: EmulatorProcess, aws_env: str) -> AsyncIterator[FleetWorld]:
+    async with opened_fleet(strict_aws, emulator, aws_env) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    "service",
+    [
+        pytest.param("ssm", marks=pytest.mark.slow),
+        pytest.param("dynamodb", marks=pytest.mark.long),
+        pytest.param("sqs", marks=pytest.mark.long),
+    ],
+)
+async def test_a_service_that_is_away_for_ten_minutes_costs_no_message(
+    world: FleetWorld, emulator: EmulatorProcess, service: str
+) -> None:
+    counted = Counts()
+    held = await world.run_jobs(count=50)
+    await world.send(*map(world.end, held))
+    queue = world.survivor.queue
+    with outage(emulator, service):
+        async with world.survivor.working() as dependencies:
+            if service != "sqs":
+                await until(lambda: not dependencies.are_there)
+            for turn in range(1, 31):
+                await until(lambda: world.clock.waiting > 0)
+                world.clock.advance(20)
+                # Messages that are held are extended every 20 s; while SQS is away none is.
+                if service != "sqs":
+                    await until(partial(queue.is_extended, turn * CONCURRENCY))
+            emulator.set_away()
+            await world.until_empty()
+    assert await world.put_aside() == 0
+    assert counted() == 50
+    assert {await world.state(one) for one in held} == {JobState.COMPLETED}
+
+
+async def test_messages_that_come_often_in_any_order_and_forged_close_each_attempt_once(
+    world: FleetWorld,
+) -> None:
+    dice = random.Random(14)
+    held = await world.run_jobs(count=8)
+    # The worker of the first could still complete it.
+    request = CompleteRequest(task_token=held[0].task_token, result=make_success())
+    await world.survivor.services.jobs.complete_jobs([request])
+    messages = [world.end(one, dice.choice(list(EndStatus))) for one in held]
+    forged = [
+        replace(messages[0], termination_token=messages[1].termination_token),
+        replace(messages[2], instance_id=held[3].job.life.instance_id),
+        replace(messages[4], termination_token=""),
+        replace(messages[5], attempt=2),
+    ]
+    spared = await world.run_job()
+    forged.append(replace(world.end(spared), termination_token=messages[0].termination_token))
+    deliveries = [*forged, *(message for message in messages for _ in range(dice.randint(1, 5)))]
+    dice.shuffle(deliveries)
+    counted = Counts()
+    faults = world.survivor.proxy.faults
+    faults.add(Fault(operation="ReceiveMessage", kind=FaultKind.DUPLICATE, probability=0.3))
+    faults.add(Fault(operation="ReceiveMessage", kind=FaultKind.REORDER))
+    async with world.survivor.working():
+        await world.send(*deliveries)
+        await world.until_empty()
+        faults.clear()
+        await world.until_empty()
+    assert counted() == len(messages)
+    assert await letters(world) == ["token"] * len(forged)
+    assert await world.state(spared) is JobState.RUNNING
+    assert await world.has_parameter(spared.job.life.instance_id)
+    expected = {
+        EndStatus.SUCCESS: JobState.COMPLETED,
+        EndStatus.FAILURE: JobState.FAILED,
+        EndStatus.TIMEOUT: JobState.FAILED,
+        EndStatus.INTERRUPTED: JobState.SCHEDULED,
+    }
+    assert await world.state(held[0]) is JobState.COMPLETED
+    for one, message in zip(held[1:], messages[1:], strict=True):
+        assert await world.state(one) is expected[message.status], message
+        assert not await world.has_parameter(message.instance_id)
+
+
+async def letters(world: FleetWorld) -> list[str]:
+    """Return the codes of all that was put aside, each once: a delivery that was doubled may be twice."""
+    found: dict[str, str] = {}
+    while messages := await world.dead_letters.receive(10):
+        found |= {message.body: message.attributes.get(REASON_ATTRIBUTE, "") for message in messages}
+        await world.dead_letters.delete(messages)
+    return list(found.values())
