@@ -8,7 +8,8 @@ import re
 import signal
 import urllib.request
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -23,13 +24,14 @@ from airunner.domain.requests import DequeueRequest
 from airunner.fleet.aws.connection import FleetConnection, fleet_layout
 from airunner.fleet.messages.housekeeping import HousekeepingMessage, TaskType, format_housekeeping
 from airunner.fleet.messages.termination import EndStatus, TerminationMessage, format_termination
-from airunner.fleet.records import InstanceRecord
+from airunner.fleet.records import InstanceRecord, RunOutcome
 from airunner.queues.messages import NewMessage
 from airunner.testing.conditions import until
 from tests.acceptance.command_line import CommandLine, serving
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
 from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.strict import StrictProxy
+from tests.support.aws import client as client_of
 from tests.support.fleet_aws import provide_fleet
 
 pytest_plugins = ("tests.support.aws",)
@@ -122,30 +124,106 @@ async def test_a_server_on_sqlite_runs_a_fleet_in_its_process(operator: Operator
 
 
 @pytest.mark.slow
-async def test_a_processor_of_its_own_ends_the_jobs_of_servers_on_aws(
-    operator: Operator, aws_env: str
+async def test_a_processor_of_its_own_ends_the_jobs_of_servers_on_aws_and_finishes_what_it_holds(
+    operator: Operator, aws: StrictProxy, aws_env: str
 ) -> None:
-    tables = {
+    """SSM answers once the process was told to go, as below."""
+    more = {
         "AIRUNNER_STORE__TYPE": "aws",
         "AIRUNNER_STORE__DYNAMODB__JOBS_TABLE": f"jobs_{aws_env}",
         "AIRUNNER_STORE__DYNAMODB__EVENTS_TABLE": f"events_{aws_env}",
+        "AIRUNNER_FLEET__CLOUDWATCH_NAMESPACE": aws_env,
     }
-    person = CommandLine(folder=operator.person.folder, variables={**operator.person.variables, **tables})
-    person.text("aws", "provision")
+    person = CommandLine(folder=operator.person.folder, variables={**operator.person.variables, **more})
+    await asyncio.to_thread(person.text, "aws", "provision")
     listen = ("--metrics-listen", "127.0.0.1:0")
     with (
         serving(person, "--no-auth") as (_, url),
-        person.start("fleet", "termination", *listen) as processor,
+        person.start("fleet", "termination", *listen, AWS_ENDPOINT_URL=aws.url) as processor,
     ):
-        pages = processor.wait_for("airunner fleet metrics on").removesuffix("/metrics")
+        # The proxy is served by this thread, so nothing here may block.
+        address = await asyncio.to_thread(processor.wait_for, "airunner fleet metrics on")
         async with AsyncClient(url) as client:
             held = await begun(client)
             await operator.send(FleetPart.TERMINATION, report_of(held.job.job_id, held.termination_token))
             assert (await client.get_job(held.job.job_id, wait_seconds=60)).state is JobState.COMPLETED
-        with urllib.request.urlopen(f"{pages}/healthz") as page:  # noqa: S310 - our own process
-            assert json.load(page) == {"status": "ok"}
-        processor.send(signal.SIGTERM)
-        assert processor.ended() == 0
+            assert await asyncio.to_thread(health, address) == {"status": "ok"}
+            await until(lambda: aws.counts.calls["DeleteMessageBatch"] > 0)
+
+            aws.faults.next("DeleteParameters", FaultKind.DELAY)
+            held = await begun(client)
+            await operator.send(FleetPart.TERMINATION, report_of(held.job.job_id, held.termination_token))
+            await until(lambda: aws.counts.calls["DeleteParameters"] == 2)
+            processor.send(signal.SIGTERM)
+            await until(lambda: "fleet.stopping" in processor.err)
+            aws.faults.release()
+            assert await asyncio.to_thread(processor.ended) == 0
+            assert (await client.get_job(held.job.job_id)).state is JobState.COMPLETED
+    await assert_closed(operator.fleet, held)
+    # CloudWatch is told a last time at the end.
+    assert await durations(aws.url, aws_env) == (3.0, 2)
+
+
+def health(address: str) -> object:
+    with urllib.request.urlopen(address.removesuffix("/metrics") + "/healthz") as page:  # noqa: S310 - our own
+        return json.load(page)
+
+
+async def durations(url: str, namespace: str) -> tuple[float, float]:
+    """Return the sum and the number of durations that CloudWatch was told in the last hours."""
+    hours = timedelta(hours=2)
+    async with client_of("cloudwatch", url) as cloudwatch:
+        answer = await cloudwatch.get_metric_statistics(
+            Namespace=namespace,
+            MetricName="JobDuration",
+            Dimensions=[{"Name": "Status", "Value": "success"}],
+            StartTime=datetime.now(UTC) - hours,
+            EndTime=datetime.now(UTC) + hours,
+            Period=3600,
+            Statistics=["Sum", "SampleCount"],
+        )
+    points = answer["Datapoints"]
+    return sum(point["Sum"] for point in points), sum(point["SampleCount"] for point in points)
+
+
+async def assert_closed(fleet: FleetConnection, held: DequeuedJob) -> None:
+    """Fail if anything of an attempt is left."""
+    depth = await (await fleet.queue(FleetPart.TERMINATION)).depth()
+    assert (depth.visible, depth.in_flight) == (0, 0)
+    assert not await fleet.records.count_once(held.job.job_id, "1", NOW)
+
+
+@pytest.mark.slow
+async def test_a_schedule_and_a_housekeeping_of_their_own_run_each_task_once(
+    operator: Operator, aws_env: str
+) -> None:
+    more = {
+        "AIRUNNER_STORE__TYPE": "aws",
+        "AIRUNNER_STORE__DYNAMODB__JOBS_TABLE": f"jobs_{aws_env}",
+        "AIRUNNER_STORE__DYNAMODB__EVENTS_TABLE": f"events_{aws_env}",
+    }
+    person = CommandLine(folder=operator.person.folder, variables={**operator.person.variables, **more})
+    person.text("aws", "provision")
+    # It sends messages, and has neither a store nor the keys of servers.
+    keyless = {name: text for name, text in operator.person.variables.items() if "TOKEN_KEYS" not in name}
+    sender = replace(operator.person, variables=keyless)
+    records = operator.fleet.records
+    with (
+        sender.start("fleet", "schedule") as first,
+        sender.start("fleet", "schedule") as second,
+        person.start("fleet", "housekeeping") as housekeeping,
+    ):
+        async with asyncio.timeout(60):
+            while len(runs := await records.list_runs(20)) < len(TaskType):
+                pass
+        for process in (first, second, housekeeping):
+            process.send(signal.SIGTERM)
+        assert [process.ended() for process in (first, second, housekeeping)] == [0, 0, 0]
+    assert {run.task_type for run in runs} == set(TaskType)
+    assert sum(process.err.count("fleet.scheduled") for process in (first, second)) == len(runs)
+    assert {run.outcome for run in runs} == {RunOutcome.DONE}
+    depth = await (await operator.fleet.queue(FleetPart.HOUSEKEEPING)).depth()
+    assert (depth.visible, depth.in_flight) == (0, 0)
 
 
 @pytest.mark.slow
@@ -171,9 +249,7 @@ async def test_a_server_that_is_stopped_finishes_the_report_that_it_works_on(
         aws.faults.release()
         assert await asyncio.to_thread(server.ended) == 0
     assert [page async for page in fleet.parameters.list()] == [[]]
-    depth = await (await fleet.queue(FleetPart.TERMINATION)).depth()
-    assert (depth.visible, depth.in_flight) == (0, 0)
-    assert not await fleet.records.count_once(held.job.job_id, "1", NOW)
+    await assert_closed(fleet, held)
 
 
 async def until_run(fleet: FleetConnection, wish: HousekeepingMessage) -> None:

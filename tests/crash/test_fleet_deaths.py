@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
@@ -10,13 +11,18 @@ import pytest
 
 from airunner.domain.errors import NotFound
 from airunner.domain.job import JobState
+from airunner.fleet.aws.layout import MAX_RECEIVE_COUNT, FleetLayout
+from airunner.fleet.aws.slots import DynamoDbSlots
 from airunner.fleet.lease import LEASE_MS
-from airunner.fleet.messages.housekeeping import HousekeepingMessage, TaskType
+from airunner.fleet.messages.housekeeping import HousekeepingMessage, TaskType, parse_housekeeping
 from airunner.fleet.records import InstanceState, RunOutcome
+from airunner.fleet.schedule import Schedule
+from airunner.queues.sqs import SqsQueue
 from airunner.testing.factories import make_success
 from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.strict import StrictAws
-from tests.support.fleet_world import DAY, Counts, FleetWorld, opened_fleet
+from tests.support.aws_queues import make_queues
+from tests.support.fleet_world import DAY, Counts, FleetWorld, Replica, opened_fleet
 
 pytest_plugins = ("tests.support.aws",)
 
@@ -94,6 +100,51 @@ async def test_whatever_a_task_dies_at_the_next_one_finishes_it_and_a_second_cha
         if not died:
             assert number >= 5
             return
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executed", [False, True], ids=["before", "after"])
+async def test_whatever_a_schedule_dies_at_another_sends_what_it_owed(
+    world: FleetWorld, executed: bool
+) -> None:
+    _, url = await make_queues(world.direct, f"{world.env}-housekeeping", MAX_RECEIVE_COUNT)
+    queue = SqsQueue(world.direct, url, clock=world.clock)
+    for number in itertools.count(1):
+        # A slot of each task that nobody has claimed, and that lasts: the next one is half an hour away.
+        world.clock.advance(DAY + 1 - world.clock.now() // 1000 % DAY)
+        mortal, survivor = (schedule(world, replica, url) for replica in (world.mortal, world.survivor))
+        died = await world.mortal.dies_at(number, mortal.turn, executed=executed)
+        story = f"dead {'after' if executed else 'before'} call {number}"
+        await survivor.turn()
+        world.clock.advance(61)
+        await survivor.turn()
+        sent = await taken(queue)
+        assert set(sent) == set(TaskType), story
+        # What was sent and not marked is sent again: its second message finds the run of the first.
+        assert max(sent.values()) <= 2, story
+        assert sum(sent.values()) <= len(TaskType) + 1, story
+        await survivor.turn()
+        assert await world.waiting(queue) == 0, story
+        if not died:
+            assert sent == Counter(TaskType)
+            assert number > 3 * len(TaskType)
+            return
+
+
+def schedule(world: FleetWorld, replica: Replica, url: str) -> Schedule:
+    """Return a schedule whose calls are those of a replica."""
+    aws = replica.records._aws
+    slots = DynamoDbSlots(aws, FleetLayout(env=world.env))
+    return Schedule(slots, SqsQueue(aws, url, clock=world.clock), world.clock)
+
+
+async def taken(queue: SqsQueue) -> Counter[TaskType]:
+    """Return the tasks that all messages ask for, and delete these."""
+    found: Counter[TaskType] = Counter()
+    while messages := await queue.receive(10):
+        found.update(parse_housekeeping(message.body).task_type for message in messages)
+        await queue.delete(messages)
+    return found
 
 
 async def orphan(world: FleetWorld) -> Check:

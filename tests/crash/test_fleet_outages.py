@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -9,18 +10,27 @@ from functools import partial
 
 import pytest
 
+from airunner.app import build_export_loop
 from airunner.domain.job import JobState
 from airunner.domain.requests import CompleteRequest
+from airunner.fleet.aws.layout import MAX_RECEIVE_COUNT
+from airunner.fleet.messages.housekeeping import HousekeepingMessage, TaskType, format_housekeeping
 from airunner.fleet.messages.termination import EndStatus
+from airunner.fleet.records import RunOutcome
 from airunner.fleet.termination import CONCURRENCY
 from airunner.queues.message_rules import REASON_ATTRIBUTE
+from airunner.queues.messages import NewMessage
+from airunner.queues.sqs import SqsQueue
+from airunner.telemetry import fleet_metrics
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_success
 from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.faults import Fault, FaultKind
-from tests.doubles.aws.strict import StrictAws
+from tests.doubles.aws.strict import StrictAws, StrictProxy
+from tests.support.aws_queues import make_queues
 from tests.support.aws_stores import outage
-from tests.support.fleet_world import Counts, FleetWorld, opened_fleet
+from tests.support.cloudwatch import watch_of_fleet
+from tests.support.fleet_world import Counts, FleetWorld, WatchedQueue, opened_fleet
 
 pytest_plugins = ("tests.support.aws",)
 
@@ -61,6 +71,72 @@ async def test_a_service_that_is_away_for_ten_minutes_costs_no_message(
     assert await world.put_aside() == 0
     assert counted() == 50
     assert {await world.state(one) for one in held} == {JobState.COMPLETED}
+
+
+@pytest.mark.slow
+async def test_housekeeping_that_waits_for_machines_for_ten_minutes_is_done_after_that(
+    world: FleetWorld, emulator: EmulatorProcess
+) -> None:
+    """EC2 is away. Of messages of one task that are on together, one runs and others are skipped."""
+    dead_url, url = await make_queues(world.direct, f"{world.env}-housekeeping", MAX_RECEIVE_COUNT)
+    queue = WatchedQueue(world.direct, url, clock=world.clock)
+    tasks = (TaskType.ORPHANED_INSTANCES, TaskType.STALE_SSM, TaskType.POOL_AUDIT)
+    wishes = [
+        HousekeepingMessage(task_type=task, timestamp=world.clock.now() + number)
+        for number, task in zip(range(50), itertools.cycle(tasks), strict=False)
+    ]
+    world.launch(3)
+    # A parameter, or that task would have no question.
+    await world.put_parameter(world.survivor.parameters.name_of("i-0123456789abcdef0"))
+    world.clock.advance(3601)
+    await queue.send([NewMessage(body=format_housekeeping(wish)) for wish in wishes])
+    with outage(emulator, "ec2"):
+        async with world.survivor.housekeeping(queue) as dependencies:
+            await until(lambda: not dependencies.are_there)
+            for _ in range(30):
+                extended = queue.extensions
+                world.clock.advance(20)
+                await until(partial(queue.is_extended, extended + 1))
+            assert await world.waiting(queue) >= len(wishes) - 2 * len(TaskType)
+            emulator.set_away()
+            await world.until_empty(queue)
+    assert (await SqsQueue(world.direct, dead_url).depth()).visible == 0
+    runs = [await world.survivor.records.find_run(wish.slot) for wish in wishes]
+    # A try that failed stays on record where the next one of its message was skipped.
+    assert all(runs)
+    assert {run.task_type for run in runs if run and run.outcome is RunOutcome.DONE} == set(tasks)
+
+
+@pytest.mark.slow
+async def test_messages_do_not_wait_for_cloudwatch_and_are_counted_when_it_is_back(
+    world: FleetWorld, emulator: EmulatorProcess
+) -> None:
+    before = fleet_metrics.job_successes.read().get((), 0)
+    watch = watch_of_fleet(world.survivor.proxy.url, world.env)
+    held = await world.run_jobs(count=50)
+    async with watch.exporter:
+        loop = build_export_loop(watch.exporter, watch.clock)
+        loop.start()
+        with outage(emulator, "monitoring"):
+            async with world.survivor.working():
+                await world.send(*map(world.end, held))
+                await world.until_empty()
+            for turn in range(1, 11):
+                await until(lambda: watch.clock.waiting > 0)
+                watch.clock.advance(60)
+                await until(partial(has_been_told, world.survivor.proxy, turn))
+        await until(lambda: watch.clock.waiting > 0)
+        await loop.stop()
+        await watch.exporter.send()
+    assert await world.put_aside() == 0
+    assert {await world.state(one) for one in held} == {JobState.COMPLETED}
+    durations = await watch.told("JobDuration", Status="success")
+    assert durations == [(50 * 12.5, 50)]
+    assert sum(total for total, _ in await watch.told("JobSuccess")) == before + 50
+
+
+def has_been_told(proxy: StrictProxy, times: int) -> bool:
+    return proxy.counts.calls["PutMetricData"] >= times
 
 
 async def test_messages_that_come_often_in_any_order_and_forged_close_each_attempt_once(

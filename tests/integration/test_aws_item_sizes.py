@@ -1,29 +1,41 @@
-"""How large items are: what a write costs goes by the kilobyte, and docs/aws-costs.md counts on these."""
+"""How large items are: what a write costs goes by the kilobyte, and pages count on these."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airunner.aws.calls import Aws
 from airunner.codec.events import admit_events, event_to_packed_pb
 from airunner.domain.batching import Batcher
 from airunner.domain.event import StreamType
 from airunner.domain.execution import BatchingConfig
 from airunner.domain.job import JobParams
+from airunner.fleet.aws.layout import FleetLayout, fleet_resources
+from airunner.fleet.aws.records import DynamoDbRecords
+from airunner.fleet.aws.slots import DynamoDbSlots
+from airunner.fleet.messages.housekeeping import HousekeepingMessage, TaskType
+from airunner.fleet.records import ActionKind, HousekeepingRun, PoolAudit, RecordedAction, RunOutcome
 from airunner.stores.aws.items import event_item
 from airunner.testing.clock import ManualClock
 from airunner.testing.conformance.stores.backend import Api
 from airunner.testing.factories import NOON, make_batch, make_request, make_services, make_success
+from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws import client
-from tests.support.aws_stores import BorrowLayout, make_store
+from tests.support.aws_stores import BorrowLayout, make_store, options_of
 
 pytest_plugins = ("tests.support.aws",)
 
 UNIT = 1024
 LINES = 10_000
+INSTANCE = "i-0123456789abcdef0"
+FLEET_PAGE = Path(__file__).parents[2] / "docs" / "fleet-setup.md"
 
 
 class Deployment:
@@ -92,6 +104,64 @@ def test_fifty_lines_of_a_log_are_one_unit() -> None:
     sizes = [item_size(event_item(job_id, event, NOON)) for event in admit_events(packed, NOON)]
     assert len(sizes) == LINES / 50
     assert UNIT / 4 < max(sizes) < UNIT
+
+
+async def test_the_items_of_a_fleet_are_as_large_as_its_page_says(
+    emulator: EmulatorProcess, aws_env: str
+) -> None:
+    layout = FleetLayout(env=aws_env)
+    async with Aws(replace(options_of(emulator.url), clients=("dynamodb",))) as aws:
+        for table in fleet_resources(layout).tables:
+            await aws.dynamodb("CreateTable", **table.creation)
+        records, slots = DynamoDbRecords(aws, layout), DynamoDbSlots(aws, layout)
+        await records.assign(INSTANCE, "builds", NOON)
+        await records.count_once(make_request().request_id, "1", NOON)
+        for actions in (0, 10):
+            await records.put_run(make_run(actions))
+        await slots.claim(make_run(0).slot, NOON, stale_before=0, new=True)
+        await slots.mark_sent(make_run(0).slot, NOON)
+        await records.put_audits([make_audit()])
+        answer = await aws.dynamodb("Scan", TableName=layout.fleet_table)
+    sizes = {item["record_id"]["S"]: item_size(item) for item in answer["Items"]}
+    found = {key.partition("#")[0]: size for key, size in sizes.items()}
+    empty, full = (sizes[f"run#{make_run(actions).slot}"] for actions in (0, 10))
+    found |= {"run": empty, "action": (full - empty) // 10}
+    said = re.findall(r"(\d+) bytes <!-- (\w+) -->", FLEET_PAGE.read_text())
+    # To the nearest ten.
+    assert {kind: int(size) for size, kind in said} == {kind: round(size, -1) for kind, size in found.items()}
+
+
+def make_run(actions: int) -> HousekeepingRun:
+    task, at = TaskType.ORPHANED_INSTANCES, NOON + actions
+    why = "it was launched 6 h 30 min ago, has no running job, and was not assigned since"
+    seen = (
+        "running, launched at 2023-11-14T05:40:00.000Z, assigned at 2023-11-14T05:41:00.000Z, "
+        "draining since no time"
+    )
+    action = RecordedAction(kind=ActionKind.MARKED, target=INSTANCE, why=why, seen=seen, at=NOON)
+    return HousekeepingRun(
+        slot=HousekeepingMessage(task_type=task, timestamp=at).slot,
+        task_type=task,
+        started_at=at,
+        ended_at=at + 1000,
+        outcome=RunOutcome.DONE,
+        listed=100,
+        changed=actions,
+        actions=(action,) * actions,
+    )
+
+
+def make_audit() -> PoolAudit:
+    return PoolAudit(
+        pool="builds",
+        audited_at=NOON,
+        running=20,
+        stopped=5,
+        idle=3,
+        seconds=3600.123,
+        compute_cost_usd=2.016123,
+        idle_cost_usd=0.302123,
+    )
 
 
 def item_size(item: dict[str, Any]) -> int:

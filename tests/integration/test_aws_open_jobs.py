@@ -129,7 +129,7 @@ async def test_a_queue_is_counted_by_pages_of_numbers_as_far_as_five(
     small_pages: tuple[SmallPages, Api],
 ) -> None:
     aws, api = small_pages
-    await api.enqueue_many(30)
+    await api.enqueue_many(80)
     aws.queries.clear()
     (stats,) = await api.jobs.list_queues()
     assert stats.scheduled == 2 * 5 * SHARDS

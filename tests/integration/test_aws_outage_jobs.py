@@ -117,14 +117,17 @@ class Site:
         self, seconds: float, beating: Sequence[DequeuedJob] = (), at: Replica | None = None
     ) -> None:
         """Let time pass as it does: replicas ask the table, holders beat at one of them."""
-        for replica in self.replicas:
-            # What hides a message shall reach SQS before its clock moves on.
-            await replica.store._background_tasks.finish()
+        await self.settle()
         for tick in range(int(seconds / TICK) + 1):
             self.tick()
             for held in beating if tick % 4 == 0 else ():
                 await (at or self.replicas[0]).api.beat(held)
         self.emulator.advance(seconds)
+
+    async def settle(self) -> None:
+        """Wait until what hides messages has reached SQS: its clock shall not move on before."""
+        for replica in self.replicas:
+            await replica.store._background_tasks.finish()
 
     def tick(self) -> None:
         """Let a moment pass in which the table answers every replica that is not cut off from it."""
@@ -135,6 +138,7 @@ class Site:
 
     async def endure(self, seconds: float, services: str, beating: Sequence[DequeuedJob]) -> None:
         """Let an outage last. Where the table answers, it does so all the time, and holders beat."""
+        await self.settle()
         for replica in self.replicas:
             replica.cut_off(services)
         if services == "sqs":
@@ -142,6 +146,7 @@ class Site:
                 await self.replicas[0].api.beat(held, 43_200)
             for _ in range(int(seconds / TICK)):
                 self.tick()
+            await self.settle()
             self.emulator.advance(seconds)
             await self.replicas[0].look_after_jobs()
             for held in beating:

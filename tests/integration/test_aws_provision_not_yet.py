@@ -17,6 +17,7 @@ from airunner.domain.errors import DeadlineExceeded, FailedPrecondition
 from airunner.stores.aws.layout import Layout, owned_table, resources
 from airunner.testing.clock import ManualClock
 from tests.doubles.aws.emulator import EmulatorProcess
+from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_stores import options_of
 
@@ -86,6 +87,11 @@ async def account(aws: StrictProxy) -> AsyncIterator[Aws]:
 @pytest.fixture
 def layout(aws_env: str) -> Layout:
     return Layout(env=aws_env, bucket=f"payloads-{aws_env}")
+
+
+def insistent(aws: StrictProxy) -> Aws:
+    """Return an account whose calls are repeated once."""
+    return Aws(replace(options_of(aws.url), attempts=2, validate=True))
 
 
 async def make(
@@ -207,6 +213,53 @@ async def test_a_refusal_that_does_not_pass_is_not_repeated(account: Aws, layout
     with pytest.raises(Refused, match="Internal"):
         await make(Hesitant(account, {"CreateTable": ["AccessDeniedException"]}), layout, clock=clock)
     assert clock.pauses == []
+
+
+# Answers that are lost
+
+
+@pytest.mark.parametrize(
+    "operation",
+    ["CreateQueue", "CreateTable", "UpdateTimeToLive", "UpdateContinuousBackups", "PutBucket"],
+)
+async def test_what_was_made_by_a_call_whose_answer_is_lost_is_taken_for_made(
+    aws: StrictProxy, layout: Layout, operation: str
+) -> None:
+    aws.faults.next(operation, FaultKind.EXECUTE_THEN_DROP)
+    async with insistent(aws) as account:
+        made = await make(account, layout)
+        assert {each.change for each in made} == {Change.CREATED}
+        assert all(each.arn and not each.details for each in made)
+        assert {each.change for each in await make(account, layout)} == {Change.UNCHANGED}
+
+
+async def test_a_stream_that_was_turned_on_by_a_call_whose_answer_is_lost(
+    aws: StrictProxy, account: Aws, layout: Layout
+) -> None:
+    await make(account, layout)
+    aws.faults.next("UpdateTable", FaultKind.EXECUTE_THEN_DROP)
+    async with insistent(aws) as again:
+        made = await make(again, replace(layout, streams=True))
+    assert [each.details for each in made if each.details] == [("StreamSpecification",)]
+
+
+async def test_a_table_that_another_has_made_meanwhile_is_taken_if_it_is_as_wanted(
+    aws: StrictProxy, account: Aws, layout: Layout
+) -> None:
+    """The listing before did not show it yet: that of AWS is a moment behind."""
+
+    class Unlisted(Hesitant):
+        async def dynamodb(self, operation: str, **arguments: Any) -> dict[str, Any]:
+            reply = await super().dynamodb(operation, **arguments)
+            return {"TableNames": []} if operation == "ListTables" else reply
+
+    await make(account, layout)
+    made = await make(Unlisted(account, {}), replace(layout, streams=True))
+    assert {each.change for each in made[2:4]} == {Change.CREATED}
+    assert {each.change for each in await make(account, replace(layout, streams=True))} == {Change.UNCHANGED}
+    others = replace(layout, jobs_table=layout.events_table, events_table=f"more_{layout.env}")
+    with pytest.raises(FailedPrecondition, match=f"table {layout.events_table} has the key"):
+        await make(Unlisted(account, {}), others)
 
 
 # What an operator has chosen

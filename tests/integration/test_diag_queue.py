@@ -197,7 +197,8 @@ async def test_an_item_passes_all_hops_and_each_has_its_time(
     assert all(hop["ok"] and hop["millis"] >= 0 for hop in told["hops"])
     assert await asyncio.to_thread(execute, ["diag", "queue"]) == 0
     printed = capsys.readouterr()
-    assert [line.split("\t")[:2] for line in printed.out.splitlines()] == [[name, "ok"] for name in ALL]
+    rows = [line.split("\t")[:2] for line in printed.out.splitlines() if "\t" in line]
+    assert rows == [[name, "ok"] for name in ALL]
     assert "all hops work" in printed.err
     monkeypatch.setenv("INTEGRATION_BASE_URL", f"http://127.0.0.1:{unused_port()}")
     assert await asyncio.to_thread(execute, ["diag", "queue"]) == 1

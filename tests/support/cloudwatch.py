@@ -11,6 +11,7 @@ from typing import Any
 from airunner.aws.calls import Aws
 from airunner.aws.cloudwatch import CloudWatchExporter
 from airunner.domain.retry import RetryPolicy
+from airunner.telemetry.fleet_metrics import CLOUDWATCH_NAMES
 from airunner.telemetry.instruments import ForeignName, Instrument
 from airunner.testing.clock import ManualClock
 from tests.support.aws import client
@@ -67,3 +68,8 @@ class Watch:
 
     def _client(self) -> AbstractAsyncContextManager[Any]:
         return client("cloudwatch", self._url)
+
+
+def watch_of_fleet(url: str, namespace: str) -> Watch:
+    """Return an exporter of what a fleet counts, as its processors have it."""
+    return Watch(url, namespace, *CLOUDWATCH_NAMES, names=CLOUDWATCH_NAMES, at_most_once=True)

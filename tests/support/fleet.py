@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from dataclasses import replace
 from typing import TypeVar
 
-from airunner.domain.errors import AirunnerError, FailedPrecondition, NotFound
+from airunner.domain.answers import DequeuedJob
+from airunner.domain.errors import FailedPrecondition, NotFound
 from airunner.domain.splitting import split_by_count
 from airunner.fleet.messages.housekeeping import TaskType
+from airunner.fleet.messages.termination import EndStatus, TerminationMessage
 from airunner.fleet.ports import SlotState
 from airunner.fleet.records import (
     HousekeepingRun,
@@ -37,12 +39,27 @@ async def while_time_passes(clock: ManualClock, work: Coroutine[object, object, 
     return await task
 
 
+def ended_attempt(held: DequeuedJob, now: int, status: EndStatus = EndStatus.SUCCESS) -> TerminationMessage:
+    """Return what a runner reports of a job that it began now and that took some seconds."""
+    return TerminationMessage(
+        instance_id=held.job.life.instance_id,
+        job_id=held.job.job_id,
+        status=status,
+        exit_code=1 if status is EndStatus.FAILURE else 0,
+        duration_seconds=12.5,
+        started_at=now,
+        completed_at=now + 12_500,
+        attempt=held.job.attempt,
+        termination_token=held.termination_token,
+    )
+
+
 class FakeFaults:
     """Counts calls, and lets those fail that a test names."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        self.errors: dict[str, AirunnerError] = {}
+        self.errors: dict[str, Exception] = {}
         self.before: Callable[[str], None] | None = None
 
     def call(self, name: str) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from airunner.aws.calls import Aws
 from airunner.aws.clients import OF_A_FLEET
@@ -28,7 +29,7 @@ from airunner.fleet.housekeeping.old_jobs import PurgedOldJobs
 from airunner.fleet.housekeeping.orphaned_instances import OrphanedInstances
 from airunner.fleet.housekeeping.pool_audit import PoolAudits
 from airunner.fleet.housekeeping.stale_ssm import StaleParameters
-from airunner.fleet.messages.housekeeping import HousekeepingMessage, TaskType
+from airunner.fleet.messages.housekeeping import HousekeepingMessage, TaskType, parse_housekeeping
 from airunner.fleet.messages.termination import (
     EndStatus,
     TerminationMessage,
@@ -50,6 +51,9 @@ from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.strict import StrictAws, StrictProxy
 from tests.support.aws_queues import make_queues
 from tests.support.aws_stores import QUICK, ClockOfAll, make_resources, options_of
+from tests.support.fleet import ended_attempt
+
+T = TypeVar("T")
 
 ONCE = RetryPolicy(first_seconds=0, attempts=1)
 DAY = 24 * 3600
@@ -127,18 +131,36 @@ class Replica:
     @asynccontextmanager
     async def working(self) -> AsyncIterator[Dependencies]:
         """Process termination messages meanwhile, as the process of its own does."""
-        dependencies = Dependencies(self.clock)
+        busy = replace(self, dependencies=Dependencies(self.clock))
+        async with busy._consuming(self.queue, parse_termination, busy.processor.process, CONCURRENCY):
+            yield busy.dependencies
+
+    @asynccontextmanager
+    async def housekeeping(self, queue: SqsQueue) -> AsyncIterator[Dependencies]:
+        """The same for the messages of housekeeping."""
+        busy = replace(self, dependencies=Dependencies(self.clock))
+        async with busy._consuming(queue, parse_housekeeping, busy.housekeeper.process, len(TaskType)):
+            yield busy.dependencies
+
+    @asynccontextmanager
+    async def _consuming(
+        self,
+        queue: SqsQueue,
+        decode: Callable[[str], T],
+        process: Callable[[T], Awaitable[None]],
+        concurrency: int,
+    ) -> AsyncIterator[None]:
         consumer, source = fleet_consumer(
-            self.queue,
-            parse_termination,
-            replace(self, dependencies=dependencies).processor.process,
-            dependencies=dependencies,
+            queue,
+            decode,
+            process,
+            dependencies=self.dependencies,
             clock=self.clock,
-            concurrency=CONCURRENCY,
+            concurrency=concurrency,
         )
         work = asyncio.create_task(consumer.run())
         try:
-            yield dependencies
+            yield
         except BaseException:
             # Nobody would move the clock that a drain waits for.
             work.cancel()
@@ -147,18 +169,19 @@ class Replica:
         await work
         await source.finish()
 
-    async def housekeep(self, message: HousekeepingMessage) -> HousekeepingRun:
-        """Run a task, as a message wishes."""
+    @property
+    def housekeeper(self) -> Housekeeper:
         tasks: dict[TaskType, HousekeepingTask] = {
             TaskType.ORPHANED_INSTANCES: OrphanedInstances(self.instances, self.records, self.store),
             TaskType.STALE_SSM: StaleParameters(self.instances, self.parameters, self.records),
             TaskType.OLD_JOBS: PurgedOldJobs(self.store, retention_ms=7 * DAY * 1000),
             TaskType.POOL_AUDIT: PoolAudits(self.instances, self.records, self.store, ListedPrices(PRICES)),
         }
-        housekeeper = Housekeeper(
-            tasks, self.records, self.clock, dependencies=self.dependencies, holder="replica"
-        )
-        return await housekeeper.run(message)
+        return Housekeeper(tasks, self.records, self.clock, dependencies=self.dependencies, holder="replica")
+
+    async def housekeep(self, message: HousekeepingMessage) -> HousekeepingRun:
+        """Run a task, as a message wishes."""
+        return await self.housekeeper.run(message)
 
     async def dies_at(self, number: int, work: Callable[[], Awaitable[object]], *, executed: bool) -> bool:
         """Do something and die at one of its calls; return whether it had that many."""
@@ -217,36 +240,26 @@ class FleetWorld:
         raise AssertionError("no job came")
 
     def end(self, held: DequeuedJob, status: EndStatus = EndStatus.SUCCESS) -> TerminationMessage:
-        return TerminationMessage(
-            instance_id=held.job.life.instance_id,
-            job_id=held.job.job_id,
-            status=status,
-            exit_code=1 if status is EndStatus.FAILURE else 0,
-            duration_seconds=12.5,
-            started_at=self.clock.now(),
-            completed_at=self.clock.now() + 12_500,
-            attempt=held.job.attempt,
-            termination_token=held.termination_token,
-        )
+        return ended_attempt(held, self.clock.now(), status)
 
     async def send(self, *messages: TerminationMessage) -> None:
         bodies = [NewMessage(body=format_termination(message)) for message in messages]
         sent = await self.survivor.queue.send(bodies)
         assert all(isinstance(one, str) for one in sent)
 
-    async def waiting(self) -> int:
+    async def waiting(self, queue: SqsQueue | None = None) -> int:
         """Return how many messages are in the queue, held or not."""
-        depth = await self.survivor.queue.depth()
+        depth = await (queue or self.survivor.queue).depth()
         return depth.visible + depth.in_flight + depth.delayed
 
     async def put_aside(self) -> int:
         """Return how many messages are in the dead-letter queue."""
         return (await self.dead_letters.depth()).visible
 
-    async def until_empty(self) -> None:
+    async def until_empty(self, queue: SqsQueue | None = None) -> None:
         """Return once all messages are processed; time passes for those that wait."""
         async with asyncio.timeout(120):
-            while await self.waiting():
+            while await self.waiting(queue):
                 self.clock.advance(1)
 
     async def state(self, held: DequeuedJob) -> JobState:

@@ -29,7 +29,9 @@ class MetadataEndpoint:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        # How often it looks whether it shall end.
+        options = {"poll_interval": 0.01}
+        threading.Thread(target=self._server.serve_forever, kwargs=options, daemon=True).start()
         return self
 
     def __exit__(

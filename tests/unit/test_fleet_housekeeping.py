@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from airunner.domain.errors import AirunnerError, FailedPrecondition, Unavailable
+from airunner.fleet.consuming import fleet_consumer
 from airunner.fleet.dependencies import Dependencies
 from airunner.fleet.housekeeper import Housekeeper
 from airunner.fleet.housekeeping.old_jobs import PurgedOldJobs
@@ -15,7 +17,12 @@ from airunner.fleet.housekeeping.orphaned_instances import OrphanedInstances
 from airunner.fleet.housekeeping.pool_audit import PoolAudits
 from airunner.fleet.housekeeping.stale_ssm import StaleParameters
 from airunner.fleet.lease import LEASE_MS, LeaseTaken
-from airunner.fleet.messages.housekeeping import HousekeepingMessage, TaskType
+from airunner.fleet.messages.housekeeping import (
+    HousekeepingMessage,
+    TaskType,
+    format_housekeeping,
+    parse_housekeeping,
+)
 from airunner.fleet.records import (
     HousekeepingRun,
     Instance,
@@ -25,6 +32,9 @@ from airunner.fleet.records import (
     RunOutcome,
 )
 from airunner.fleet.task_run import HousekeepingTask
+from airunner.queues.consumer import Consumer
+from airunner.queues.memory import MemoryQueue
+from airunner.queues.messages import NewMessage
 from airunner.stores.records import PurgedJobs, RunningJob, RunningPage
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
@@ -86,6 +96,18 @@ class Bench:
             TaskType.POOL_AUDIT: PoolAudits(self.instances, self.records, self.jobs, self.prices),
         }
         return Housekeeper(tasks, self.records, self.clock, dependencies=self.dependencies, holder=name)
+
+    def consume(self, queue: MemoryQueue) -> tuple[Consumer[Any, None], asyncio.Task[None]]:
+        """Begin to process messages, as a process of its own."""
+        consumer, _ = fleet_consumer(
+            queue,
+            parse_housekeeping,
+            self.replica("replica").process,
+            dependencies=self.dependencies,
+            clock=self.clock,
+            concurrency=len(TaskType),
+        )
+        return consumer, asyncio.create_task(consumer.run())
 
     def add(self, *names: str, age_hours: float = 7, **options: object) -> None:
         for name in names:
@@ -454,3 +476,40 @@ async def test_a_message_waits_while_a_dependency_is_away(bench: Bench) -> None:
     await work
     assert bench.dependencies.are_there
     assert bench.records.runs[message.slot].outcome is RunOutcome.DONE
+
+
+async def test_a_task_that_is_cut_off_by_the_end_of_its_process_is_taken_up_by_another(bench: Bench) -> None:
+    """A process that is told to go has half a minute for what it holds."""
+    bench.old_jobs = FakeOldJobs(60)
+    begun, queue = asyncio.Event(), MemoryQueue(bench.clock, name="housekeeping", max_receive_count=3)
+    purge_jobs = bench.old_jobs.purge_jobs
+
+    async def hang(before: int, *, limit: int, dry_run: bool = False) -> PurgedJobs:
+        if bench.old_jobs.count < 60:
+            begun.set()
+            await asyncio.Event().wait()
+        return await purge_jobs(before, limit=limit, dry_run=dry_run)
+
+    bench.old_jobs.purge_jobs = hang  # type: ignore[method-assign]
+    message = bench.message(TaskType.OLD_JOBS)
+    await queue.send([NewMessage(body=format_housekeeping(message))])
+    consumer, work = bench.consume(queue)
+    await begun.wait()
+    consumer.stop()
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not work.done()
+    bench.clock.advance(30)
+    await until(work.done)
+    assert bench.records.leases == {}
+    assert bench.records.runs == {}
+
+    bench.old_jobs.purge_jobs = purge_jobs  # type: ignore[method-assign]
+    consumer, work = bench.consume(queue)
+    # What was given back is there at once.
+    await until(lambda: message.slot in bench.records.runs)
+    consumer.stop()
+    await work
+    assert bench.records.runs[message.slot].outcome is RunOutcome.DONE
+    assert (bench.old_jobs.count, bench.records.runs[message.slot].listed) == (0, 35)
+    assert (await queue.depth()).visible == 0

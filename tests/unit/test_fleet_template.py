@@ -15,6 +15,7 @@ from airunner.fleet.messages.housekeeping import TaskType, parse_housekeeping
 from tests.support.template import FLEET_PATH, PATH, load_template, resources
 
 FLEET = Path(__file__).parents[2] / "src" / "airunner" / "fleet"
+PAGE = Path(__file__).parents[2] / "docs" / "fleet.md"
 QUEUES = resources("AWS::SQS::Queue", FLEET_PATH)
 TABLES = resources("AWS::DynamoDB::Table", FLEET_PATH)
 RULES = resources("AWS::Events::Rule", FLEET_PATH)
@@ -133,6 +134,11 @@ def test_dead_letters_age_and_stopped_runs_have_alarms() -> None:
     assert all(alarm["AlarmActions"] == TOPIC for alarm in ALARMS.values())
 
 
+def test_the_page_says_for_each_alarm_what_to_do() -> None:
+    _, _, runbook = PAGE.read_text().partition("## When an alarm rings")
+    assert re.findall(r"^\| `(\w+Alarm)` \| .+ \| .+ \|$", runbook, re.MULTILINE) == list(ALARMS)
+
+
 # Rights
 
 
@@ -178,6 +184,19 @@ def test_only_descriptions_and_metrics_are_for_everything() -> None:
 def test_servers_have_no_right_to_machines_or_parameters() -> None:
     services = {action.partition(":")[0] for action in rights("ServerPolicy")}
     assert services == {"dynamodb", "sqs"}
+
+
+def test_a_schedule_asks_for_tasks_and_writes_its_slots() -> None:
+    ask, slots = statements("SchedulePolicy")
+    assert (ask["Action"], ask["Resource"]) == (
+        ["sqs:GetQueueUrl", "sqs:SendMessage"],
+        {"Fn::GetAtt": "HousekeepingQueue.Arn"},
+    )
+    text = "".join((FLEET / name).read_text() for name in ("schedule.py", "aws/slots.py"))
+    called = {f"{service}:{operation}" for service, operation in CALL.findall(text)}
+    # Of the mark that says which environment a table belongs to.
+    assert set(slots["Action"]) == called | {"dynamodb:GetItem", "dynamodb:PutItem"}
+    assert slots["Resource"] == {"Fn::GetAtt": "FleetTable.Arn"}
 
 
 def test_what_a_fleet_calls_is_granted_and_nothing_else() -> None:

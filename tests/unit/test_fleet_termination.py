@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import uuid
 from collections import Counter
@@ -37,7 +38,7 @@ from airunner.telemetry import fleet_metrics
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_success
-from tests.support.fleet import FakeParameters, FakeRecords
+from tests.support.fleet import FakeParameters, FakeRecords, ended_attempt
 
 SIGNER = TokenSigner([b"a key of the tests"])
 INSTANCE = "i-0123456789abcdef0"
@@ -110,17 +111,7 @@ class Bench:
         return held
 
     def end(self, held: DequeuedJob, status: EndStatus = EndStatus.SUCCESS) -> TerminationMessage:
-        return TerminationMessage(
-            instance_id=held.job.life.instance_id,
-            job_id=held.job.job_id,
-            status=status,
-            exit_code=1 if status is EndStatus.FAILURE else 0,
-            duration_seconds=12.5,
-            started_at=self.clock.now(),
-            completed_at=self.clock.now() + 12_500,
-            attempt=held.job.attempt,
-            termination_token=held.termination_token,
-        )
+        return ended_attempt(held, self.clock.now(), status)
 
     async def send(self, *messages: TerminationMessage) -> None:
         await self.queue.send([NewMessage(body=format_termination(message)) for message in messages])
@@ -297,6 +288,27 @@ async def test_an_unknown_job_is_put_aside_after_its_parameter_is_gone(
     assert counted() == 0
 
 
+ODD = "odd \ud800\x00 \udfff\uffff"
+
+
+@pytest.mark.parametrize("field", ["error", "job_id", "termination_token", "unheard_of"])
+async def test_text_that_is_no_text_is_settled_at_once(bench: Bench, field: str) -> None:
+    """JSON has escapes for halves of characters, which can be neither stored nor sent on."""
+    bench.use(TerminationRules(require_token=field == "termination_token"))
+    held = await bench.run()
+    values = json.loads(format_termination(bench.end(held, EndStatus.FAILURE)))
+    async with bench.working():
+        await bench.queue.send([NewMessage(body=json.dumps({**values, field: ODD}))])
+        await bench.settled()
+    codes = {"job_id": ["unknown_job"], "termination_token": ["token"]}
+    assert await bench.letters() == codes.get(field, [])
+    job = await bench.job(held)
+    assert job.state is (JobState.RUNNING if field in codes else JobState.FAILED)
+    if field == "error":
+        assert job.life.result
+        assert job.life.result.error_message == "odd ?\x00 ?\uffff"
+
+
 async def test_messages_that_come_often_and_in_any_order_count_each_attempt_once(
     bench: Bench, counted: Counts
 ) -> None:
@@ -381,11 +393,12 @@ async def test_a_repeated_call_that_is_cancelled_leaves_no_trace(bench: Bench) -
     assert bench.dependencies.are_there
 
 
+@pytest.mark.parametrize("error", [InternalError("odd"), ValueError("a defect")])
 async def test_a_message_that_fails_comes_again_after_30_and_120_seconds_and_is_then_put_aside(
-    bench: Bench,
+    bench: Bench, error: Exception
 ) -> None:
     held = await bench.run()
-    bench.records.errors["count_once"] = InternalError("odd")
+    bench.records.errors["count_once"] = error
     async with bench.working():
         await bench.send(bench.end(held))
         await until(lambda: bench.records.calls == ["count_once"])

@@ -62,7 +62,7 @@ RESERVED: dict[tuple[str, ...], Callable[[PurePosixPath], bool]] = {
     ("airunner.codec.gen.job.v1.job_pb2",): inside("codec", "testing"),
     ("airunner.codec.gen.job.v1.job_connect",): only_in("rpc/application.py"),
     ("airunner.stores.memory", "airunner.stores.sqlite", "airunner.stores.aws"): (
-        lambda path: unit_of(path) in {"stores", "testing"} or str(path) == "app.py"
+        lambda path: unit_of(path) in {"stores", "testing", "app"}
     ),
 }
 # Concrete stores know themselves; the registry alone knows all of them.

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from airunner.app import build_fleet_process
 from airunner.cli.main import build_app
-from airunner.config import load_settings
+from airunner.config import FleetPart, load_settings
 from airunner.config.layers import known_variables
 from airunner.config.parameter import PARAMETER_KEYS
 from airunner.domain.clock import SystemClock
@@ -21,6 +22,7 @@ from airunner.outbox.relay import RelayOptions
 from airunner.outbox.start import OutboxRelay, postgres_options, queue_addresses
 from airunner.queues.base import ConsumerOptions
 from airunner.server.companions import LONGEST_DRAIN_SECONDS
+from airunner.services.periodic import STOP_SECONDS
 from tests.support.programs import program
 
 INFRA = Path(__file__).parents[2] / "infra"
@@ -37,6 +39,7 @@ def name_of(path: Path) -> str:
 def test_there_is_one_of_each_for_each_program() -> None:
     assert [unit.name for unit in UNITS] == [
         "airunner-fleet-housekeeping.service",
+        "airunner-fleet-schedule.service",
         "airunner-fleet-termination.service",
         "airunner-generation-worker.service",
         "airunner-outbox-relay.service",
@@ -45,6 +48,7 @@ def test_there_is_one_of_each_for_each_program() -> None:
         "airunner-worker.service",
     ]
     assert [example.name for example in EXAMPLES] == [
+        "fleet-schedule.env.example",
         "fleet.env.example",
         "generation.env.example",
         "outbox.env.example",
@@ -105,9 +109,8 @@ def test_the_page_on_deployment_prints_no_units_but_names_these() -> None:
 
 def test_jobs_run_as_another_user_than_the_server() -> None:
     users = [service_of(unit)["User"] for unit in UNITS]
-    processors = ["airunner-fleet", "airunner-fleet"]
     assert users == [
-        *processors,
+        *["airunner-fleet"] * 3,
         "airunner-generation",
         "airunner-outbox",
         "airunner-jobs",
@@ -139,6 +142,7 @@ def test_a_stop_may_take_longer_than_the_grace_of_what_it_stops(tmp_path: Path) 
         "airunner-generation-worker": generation.generation.drain_seconds + consumer.release_seconds,
         "airunner-fleet-termination": processor,
         "airunner-fleet-housekeeping": processor,
+        "airunner-fleet-schedule": STOP_SECONDS,
         # A claim that is under way, what is being sent, and the word that it waits no more.
         "airunner-outbox-relay": sending.grace_seconds + 2 * postgres_options(relay).statement_seconds,
     }
@@ -193,6 +197,17 @@ def test_the_example_of_a_fleet_is_one(tmp_path: Path) -> None:
     assert names == [layout.queue_name("termination"), layout.queue_name("housekeeping")]
     assert settings.fleet.prices == {"m5.large": 0.107, "c5.xlarge": 0.192}
     assert settings.token_keys
+
+
+def test_the_example_of_a_schedule_is_one_of_the_same_fleet_without_the_keys_of_servers(
+    tmp_path: Path,
+) -> None:
+    loaded = load_settings(environ=variables_of("fleet-schedule"), cwd=tmp_path)
+    assert loaded.unknown_variables == ()
+    ours, theirs = variables_of("fleet-schedule"), variables_of("fleet")
+    assert {name: theirs[name] for name in ours} == ours
+    assert not loaded.settings.token_keys
+    assert build_fleet_process(loaded.settings, FleetPart.SCHEDULE).name == "schedule"
 
 
 def test_the_example_of_a_runner_leaves_server_key_and_queue_to_its_parameter(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ async def test_a_runner_waits_for_its_assignment() -> None:
 )
 async def test_one_that_never_comes_is_told_by_its_name(error: Exception, seconds: float) -> None:
     clock, parameters = ManualClock(), FakeParameters()
-    parameters.errors["read"] = error  # type: ignore[assignment]
+    parameters.errors["read"] = error
     began = clock.monotonic()
     with pytest.raises(ConfigError, match=f"parameter {NAME}: {error}"):
         await while_time_passes(

@@ -125,7 +125,7 @@ async def test_every_watcher_sees_what_a_fresh_reader_sees(seed: int) -> None:
                 _, token = await hold(services)
                 next_sequence, attempt, last = 1, attempt + 1, []
             if chance.random() < 0.3 and len(tasks) < 9:
-                request = _some_request(chance, job_id, attempt, next_sequence)
+                request = _some_request(chance, job_id, attempt, next_sequence, clock.now())
                 watched.append((request, []))
                 tasks.append(
                     asyncio.create_task(watch(services, *watched[-1], pause=chance.choice((0, 0, 3, 40))))
@@ -157,8 +157,17 @@ def _some_events(chance: random.Random, first: int, at: int) -> tuple[list[Event
     return events, first
 
 
-def _some_request(chance: random.Random, job_id: str, attempt: int, next_sequence: int) -> StreamRequest:
-    kind = chance.choice(("all", "all", "cursor", "filter", "attempt"))
+def _some_request(
+    chance: random.Random, job_id: str, attempt: int, next_sequence: int, now: int
+) -> StreamRequest:
+    kind = chance.choice(("all", "all", "cursor", "filter", "attempt", "since", "other"))
+    if kind == "since":
+        cursor = chance.choice(("", Position(attempt, next_sequence - 1).cursor))
+        since = now + chance.choice((0, 1, 3, 8))
+        return StreamRequest(job_id=job_id, from_timestamp=since, cursor=cursor)
+    if kind == "other":
+        cursor = Position(attempt, next_sequence - 1).cursor
+        return StreamRequest(job_id=job_id, attempt=chance.randint(1, attempt), cursor=cursor)
     if kind == "cursor":
         cursor = Position(attempt, chance.randrange(0, next_sequence)).cursor
         return StreamRequest(job_id=job_id, cursor=cursor)

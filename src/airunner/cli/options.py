@@ -20,6 +20,11 @@ ConfigFile = Annotated[
     Path | None, Parameter(name="--config", help="YAML file of settings. Default: airunner.yaml, if there.")
 ]
 JobId = Annotated[str, Parameter(help="The id of the job.")]
+LogLevel = Annotated[str | None, Parameter(help="debug, info, warning or error.")]
+LogFormat = Annotated[str | None, Parameter(help="json, console or auto.")]
+MetricsListen = Annotated[
+    str | None, Parameter(help="HOST:PORT that serves /metrics and /healthz. Default: none")
+]
 
 
 @Parameter(name="*", group=CONNECTION_GROUP)

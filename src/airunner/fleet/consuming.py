@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from airunner.domain.errors import AirunnerError, PermanentFailure, error_text
+from airunner.domain.errors import PermanentFailure, error_text
 from airunner.domain.retry import RetryPolicy
 from airunner.queues.base import ConsumerOptions
 from airunner.queues.consumer import Consumer
@@ -43,7 +43,9 @@ def fleet_consumer(
     async def handle(delivery: Delivery[Received[T]]) -> None:
         try:
             await process(delivery.body.value)
-        except AirunnerError as error:
+        except PermanentFailure:
+            raise
+        except Exception as error:
             if delivery.body.message.last_receive:
                 raise PermanentFailure("failed", error_text(error)) from error
             raise

@@ -86,6 +86,8 @@ class FleetProcess:
 
     def stop(self) -> None:
         """Take nothing new; `run` returns when what is held is finished or given back. May be repeated."""
+        if not self._stopping:
+            _log.info("fleet.stopping", part=self.name)
         self._stopping = True
         if self._work:
             self._work.stop()

@@ -7,7 +7,7 @@ import bisect
 import heapq
 import itertools
 import sys
-from collections import Counter
+from collections import Counter, OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -76,6 +76,8 @@ class MemoryStore:
         self._jobs: dict[str, Job] = {}
         # The number of each, which rises with every enqueue and is never used again.
         self._numbers: dict[str, int] = {}
+        # Those that ended, in that order. A plain dictionary is slow to walk once its first entries are gone.
+        self._ended: OrderedDict[str, None] = OrderedDict()
         self._params_bytes: dict[str, int] = {}
         self._next_number = itertools.count(1)
         self._fingerprints: dict[tuple[str, str], tuple[bytes, str]] = {}
@@ -317,6 +319,7 @@ class MemoryStore:
         opened.pop(job.job_id, None)
         if not opened:
             by_handler.pop(handler_key, None)
+        self._ended[job.job_id] = None
 
     def _open_jobs(self, queue: str, abilities: frozenset[str] | None = None) -> Iterator[Job]:
         """Yield the open jobs that these abilities suffice for, in the order of their enqueueing."""
@@ -452,10 +455,12 @@ class MemoryStore:
         return len(old)
 
     def _old_jobs(self, before: int) -> Iterator[Job]:
-        return (job for job in self._jobs.values() if job.state.terminal and job.life.finished_at <= before)
+        ended = map(self._jobs.__getitem__, self._ended)
+        return (job for job in ended if job.life.finished_at <= before)
 
     def _purge(self, job: Job) -> None:
         del self._jobs[job.job_id], self._numbers[job.job_id], self._params_bytes[job.job_id]
+        del self._ended[job.job_id]
         del self._fingerprints[job.principal, job.request_id]
         self._events.pop(job.job_id, None)
 

@@ -21,6 +21,8 @@ class Counts:
         """The operations of SQS, each with the name of its queue."""
         self.items_read = 0
         """What GetItem, BatchGetItem, Query, Scan and TransactGetItems returned."""
+        self.entries_read = 0
+        """Those of them that are entries of an index."""
         self.items_written = 0
         """What single, batched and transactional writes put, changed or deleted."""
 
@@ -28,7 +30,7 @@ class Counts:
         """Begin again at nought."""
         self.calls.clear()
         self.of_queues.clear()
-        self.items_read = self.items_written = 0
+        self.items_read = self.entries_read = self.items_written = 0
 
     def arrived(self, call: Call) -> None:
         """Count a call, whatever becomes of it."""
@@ -39,7 +41,9 @@ class Counts:
 
     def answered(self, call: Call, answer: dict[str, Any]) -> None:
         """Count the items of a call that succeeded."""
-        self.items_read += _read(call.operation, answer)
+        read = _read(call.operation, answer)
+        self.items_read += read
+        self.entries_read += read if "IndexName" in call.body else 0
         self.items_written += _written(call, answer)
 
 

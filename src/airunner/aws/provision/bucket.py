@@ -23,6 +23,7 @@ _NEVER_MADE: Final = frozenset({
     "NoSuchPublicAccessBlockConfiguration",
     "ServerSideEncryptionConfigurationNotFoundError",
 })  # fmt: skip
+_OURS: Final = "BucketAlreadyOwnedByYou"
 _MISSING: Final = "404"
 _NOT_OURS: Final = frozenset({_MISSING, "301", "400", "403"})
 
@@ -36,8 +37,7 @@ async def provide_bucket(writer: Writer, wanted: BucketDefinition, *, beside: st
     name = wanted.name
     is_new = not await _exists(writer.aws, name)
     if is_new:
-        create = partial(writer.aws.s3, "CreateBucket", expected=NOT_YET, **_creation(name, region))
-        await writer.write(create, f"bucket {name}")
+        await writer.write(partial(_create, writer.aws, name, region), f"bucket {name}")
     details = await _mend(writer, wanted, {} if is_new else await _found(writer.aws, name))
     return Resource(
         kind=ResourceKind.BUCKET,
@@ -46,6 +46,16 @@ async def provide_bucket(writer: Writer, wanted: BucketDefinition, *, beside: st
         arn=f"arn:{partition}:s3:::{name}",
         details=() if is_new else tuple(details),
     )
+
+
+async def _create(aws: Aws, name: str, region: str) -> Arguments:
+    """Create a bucket. One that is ours already was made by a try whose answer was lost."""
+    try:
+        return await aws.s3("CreateBucket", expected={*NOT_YET, _OURS}, **_creation(name, region))
+    except Refused as refused:
+        if refused.code != _OURS:
+            raise
+        return {}
 
 
 def _creation(name: str, region: str) -> Arguments:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _ABSENT: Final = "ResourceNotFoundException"
 _DELETING: Final = "DELETING"
+_IN_USE: Final = "ResourceInUseException"
 
 # Every view of a stream has the keys.
 _VIEWS_THAT_SERVE: Final = {
@@ -28,10 +29,33 @@ _VIEWS_THAT_SERVE: Final = {
 
 async def provide_table(writer: Writer, wanted: TableDefinition) -> Resource:
     """Make a table, or mend the one of its name; return when it is there."""
+    if found := await _find(writer, wanted.name):
+        return await _bring_up(writer, wanted, found)
+    if not writer.dry_run and not await _is_created(writer, wanted):
+        # An earlier try has made it and its answer is lost; or somebody else has, since we looked.
+        await _bring_up(writer, wanted, await _settled(writer, wanted.name))
+    elif not writer.dry_run:
+        await _wait_until_active(writer, wanted.creation, is_new=True)
+        await _provide_time_to_live(writer, wanted)
+        await _provide_backups(writer, wanted.name)
+    arn = "" if writer.dry_run else (await _describe(writer.aws, wanted.name))["TableArn"]
+    return Resource(kind=ResourceKind.TABLE, name=wanted.name, change=Change.CREATED, arn=arn)
+
+
+async def _is_created(writer: Writer, wanted: TableDefinition) -> bool:
+    """Create a table; return False where AWS says that there is one."""
+    try:
+        await writer.aws.dynamodb("CreateTable", expected=(_IN_USE,), **wanted.creation)
+    except Refused as refused:
+        if refused.code != _IN_USE:
+            raise
+        return False
+    return True
+
+
+async def _bring_up(writer: Writer, wanted: TableDefinition, found: Arguments) -> Resource:
+    """Mend a table that is there; FailedPrecondition where it cannot be mended in place."""
     name = wanted.name
-    found = await _find(writer, name)
-    if not found:
-        return await _create(writer, wanted)
     _refuse_other_keys(found, wanted.creation)
     await _wait_until_active(writer, {"TableName": name})
     details = await _mend(writer, found, wanted.creation)
@@ -45,27 +69,25 @@ async def provide_table(writer: Writer, wanted: TableDefinition) -> Resource:
     )
 
 
-async def _create(writer: Writer, wanted: TableDefinition) -> Resource:
-    name = wanted.name
-    if writer.dry_run:
-        return Resource(kind=ResourceKind.TABLE, name=name, change=Change.CREATED)
-    await writer.aws.dynamodb("CreateTable", **wanted.creation)
-    await _wait_until_active(writer, wanted.creation, is_new=True)
-    await _provide_time_to_live(writer, wanted)
-    await _provide_backups(writer, name)
-    arn = (await _describe(writer.aws, name))["TableArn"]
-    return Resource(kind=ResourceKind.TABLE, name=name, change=Change.CREATED, arn=arn)
-
-
 async def _mend(writer: Writer, found: Arguments, wanted: Arguments) -> list[str]:
     """Bring a table up to what is wanted, one UpdateTable after the other: AWS takes no two at once."""
     done: list[str] = []
     for what, update in _updates(found, wanted):
-        change = partial(writer.aws.dynamodb, "UpdateTable", expected=NOT_YET, **update)
+        change = partial(_update, writer.aws, wanted, what, update)
         await writer.write(change, f"table {wanted['TableName']}")
         await _wait_until_active(writer, update)
         done.append(what)
     return done
+
+
+async def _update(aws: Aws, wanted: Arguments, what: str, update: Arguments) -> Arguments:
+    """Update a table. What is refused and there nevertheless was made by a try whose answer was lost."""
+    try:
+        return await aws.dynamodb("UpdateTable", expected=NOT_YET, **update)
+    except Refused:
+        if what in dict(_updates(await _describe(aws, wanted["TableName"]), wanted)):
+            raise
+        return {}
 
 
 def _updates(found: Arguments, wanted: Arguments) -> list[tuple[str, Arguments]]:
@@ -154,16 +176,30 @@ def _indexes(found: Arguments) -> dict[str, Arguments]:
 
 
 async def _provide_time_to_live(writer: Writer, wanted: TableDefinition) -> list[str]:
-    name, needed = wanted.name, f"the time-to-live attribute {wanted.ttl_attribute}"
-    reply = await writer.aws.dynamodb("DescribeTimeToLive", TableName=name)
-    found = reply["TimeToLiveDescription"]
-    if found.get("TimeToLiveStatus") in {"ENABLED", "ENABLING"}:
-        _refuse_difference(f"table {name}", f"the time-to-live attribute {found['AttributeName']}", needed)
+    name = wanted.name
+    if await _has_time_to_live(writer.aws, wanted):
         return []
     arguments = time_to_live(name, wanted.ttl_attribute)
     change = partial(writer.aws.dynamodb, "UpdateTimeToLive", expected=NOT_YET, **arguments)
-    await writer.write(change, f"table {name}")
+    try:
+        await writer.write(change, f"table {name}")
+    except Refused:
+        # What is on already is refused: a call whose answer was lost has turned it on.
+        if not await _has_time_to_live(writer.aws, wanted):
+            raise
     return ["TimeToLiveSpecification"]
+
+
+async def _has_time_to_live(aws: Aws, wanted: TableDefinition) -> bool:
+    """Return whether items expire by the attribute that is wanted; FailedPrecondition if by another."""
+    reply = await aws.dynamodb("DescribeTimeToLive", TableName=wanted.name)
+    found = reply["TimeToLiveDescription"]
+    if found.get("TimeToLiveStatus") not in {"ENABLED", "ENABLING"}:
+        return False
+    there, needed = found["AttributeName"], wanted.ttl_attribute
+    what = "the time-to-live attribute"
+    _refuse_difference(f"table {wanted.name}", f"{what} {there}", f"{what} {needed}")
+    return True
 
 
 async def _provide_backups(writer: Writer, name: str) -> list[str]:
@@ -199,6 +235,19 @@ async def _find(writer: Writer, name: str) -> Arguments:
     if found.get("TableStatus") == _DELETING:
         await writer.wait_until(is_settled, f"table {name}, whose deletion is not over,")
     return {} if found.get("TableStatus") == _DELETING else found
+
+
+async def _settled(writer: Writer, name: str) -> Arguments:
+    """Return what a table is that somebody is making, once it is made."""
+    found: Arguments = {}
+
+    async def is_active() -> bool:
+        nonlocal found
+        found = await _describe_if_there(writer.aws, name)
+        return found.get("TableStatus") == "ACTIVE"
+
+    await writer.wait_until(is_active, f"table {name}")
+    return found
 
 
 async def _exists(aws: Aws, name: str) -> bool:

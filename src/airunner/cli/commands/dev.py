@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from airunner.cli.event_loop import run_on_uvloop
 from airunner.cli.metrics import collected_metrics, server_instruments, worker_instruments
-from airunner.cli.options import ConfigFile, DataDir, load
+from airunner.cli.options import ConfigFile, DataDir, LogLevel, load
 from airunner.cli.printing import announce, say
 from airunner.cli.signals import on_shutdown_signals
 
@@ -43,7 +43,7 @@ def dev(
             help="With --aws: URL of another emulator; the word aws for AWS itself, which costs money."
         ),
     ] = None,
-    log_level: Annotated[str | None, Parameter(help="debug, info, warning or error.")] = None,
+    log_level: LogLevel = None,
     config_file: ConfigFile = None,
 ) -> None:
     """Serve and work in one process, without API keys and on loopback only, until Ctrl-C."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from airunner.cli.metrics import collected_metrics, served_probes
-from airunner.cli.options import ConfigFile, load
+from airunner.cli.options import ConfigFile, LogFormat, LogLevel, MetricsListen, load
 from airunner.cli.printing import announce
 
 if TYPE_CHECKING:
@@ -27,12 +27,6 @@ fleet.command("airunner.cli.commands.fleet_run:run", name="run")
 fleet.command("airunner.cli.commands.fleet_runs:runs", name="runs")
 fleet.command("airunner.cli.commands.fleet_report:report", name="report")
 fleet.command("airunner.cli.commands.fleet_pools:pools", name="pools")
-
-MetricsListen = Annotated[
-    str | None, Parameter(help="HOST:PORT that serves /metrics and /healthz. Default: none")
-]
-LogLevel = Annotated[str | None, Parameter(help="debug, info, warning or error.")]
-LogFormat = Annotated[str | None, Parameter(help="json, console or auto.")]
 
 
 @fleet.command

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-
-from airunner.cli.options import ConfigFile, load
+from airunner.cli.options import ConfigFile, LogFormat, LogLevel, load
 
 if TYPE_CHECKING:
     from airunner.config import Layer, Settings
@@ -15,8 +13,8 @@ if TYPE_CHECKING:
 
 def runner(
     *,
-    log_level: Annotated[str | None, Parameter(help="debug, info, warning or error.")] = None,
-    log_format: Annotated[str | None, Parameter(help="json, console or auto.")] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: ConfigFile = None,
 ) -> None:
     """Do one job on this instance of the fleet, report how it ended, and exit.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from airunner.cli.metrics import collected_metrics, served_probes
-from airunner.cli.options import DEFAULT_DATABASE, DatabaseOptions
+from airunner.cli.options import DEFAULT_DATABASE, DatabaseOptions, LogFormat, LogLevel, MetricsListen
 from airunner.cli.printing import announce
 
 if TYPE_CHECKING:
@@ -28,11 +28,9 @@ def worker(
     concurrency: Annotated[
         int | None, Parameter(help="Handlers at the same time, 1 to 10. Default: 5")
     ] = None,
-    metrics_listen: Annotated[
-        str | None, Parameter(help="HOST:PORT that serves /metrics and /healthz. Default: none")
-    ] = None,
-    log_level: Annotated[str | None, Parameter(help="debug, info, warning or error.")] = None,
-    log_format: Annotated[str | None, Parameter(help="json, console or auto.")] = None,
+    metrics_listen: MetricsListen = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     database: DatabaseOptions = DEFAULT_DATABASE,
 ) -> None:
     """Do the work of the generation queue until SIGTERM or SIGINT.

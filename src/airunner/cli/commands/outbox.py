@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from airunner.cli.exit_codes import ExitCode
 from airunner.cli.metrics import collected_metrics, relay_instruments, served_probes
-from airunner.cli.options import DEFAULT_DATABASE, AsJson, DatabaseOptions
+from airunner.cli.options import DEFAULT_DATABASE, AsJson, DatabaseOptions, LogFormat, LogLevel, MetricsListen
 from airunner.cli.printing import announce, moment, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -68,11 +68,9 @@ def relay(
         tuple[str, ...],
         Parameter(help="Handlers whose hooks end generation work that was lost; repeatable. Default: none"),
     ] = (),
-    metrics_listen: Annotated[
-        str | None, Parameter(help="HOST:PORT that serves /metrics and /healthz. Default: none")
-    ] = None,
-    log_level: Annotated[str | None, Parameter(help="debug, info, warning or error.")] = None,
-    log_format: Annotated[str | None, Parameter(help="json, console or auto.")] = None,
+    metrics_listen: MetricsListen = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     database: DatabaseOptions = DEFAULT_DATABASE,
 ) -> None:
     """Send rows of the outbox until SIGTERM or SIGINT. Any number of relays may run.

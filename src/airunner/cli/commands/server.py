@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from airunner.cli.event_loop import run_on_uvloop
 from airunner.cli.metrics import collected_metrics, server_instruments
-from airunner.cli.options import ConfigFile, DataDir, load
+from airunner.cli.options import ConfigFile, DataDir, LogFormat, LogLevel, load
 from airunner.cli.printing import announce
 from airunner.cli.signals import on_shutdown_signals
 
@@ -37,8 +37,8 @@ def server(
         bool | None,
         Parameter(help="Serve other machines without TLS: whoever is on the way reads keys."),
     ] = None,
-    log_level: Annotated[str | None, Parameter(help="debug, info, warning or error.")] = None,
-    log_format: Annotated[str | None, Parameter(help="json, console or auto.")] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
 ) -> None:
     """Serve the API until SIGTERM or SIGINT; a second signal does not wait for open calls.
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from airunner.cli.options import ANY_SERVER, ConnectionOptions
+from airunner.cli.options import ANY_SERVER, ConnectionOptions, LogFormat, LogLevel, MetricsListen
 
 
 def worker(
@@ -32,11 +32,9 @@ def worker(
     worker_id: Annotated[
         str | None, Parameter(help="Name of this worker. Default: host name and pid")
     ] = None,
-    metrics_listen: Annotated[
-        str | None, Parameter(help="HOST:PORT that serves /metrics and /healthz. Default: none")
-    ] = None,
-    log_level: Annotated[str | None, Parameter(help="debug, info, warning or error.")] = None,
-    log_format: Annotated[str | None, Parameter(help="json, console or auto.")] = None,
+    metrics_listen: MetricsListen = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     connection: ConnectionOptions = ANY_SERVER,
 ) -> None:
     """Do the jobs of queues until SIGTERM or SIGINT.

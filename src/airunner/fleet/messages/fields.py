@@ -45,13 +45,16 @@ class MessageFields:
         return tuple(sorted(self._left))
 
     def text(self, name: str, *, default: str | None = None, max_length: int = 256) -> str:
-        """Return a text; one that is empty counts as missing."""
+        """Return a text; one that is empty counts as missing.
+
+        JSON can hold halves of characters, which can be neither stored nor sent: each becomes a '?'.
+        """
         value = self._take(name, default)
         if not isinstance(value, str) or len(value) > max_length:
             refuse("bad_field", f"{name} must be a text of at most {max_length} characters")
         if not value and default is None:
             refuse("missing_field", f"{name} is empty")
-        return value
+        return value.encode(errors="replace").decode()
 
     def instance_id(self, name: str) -> str:
         """Return the id of an instance. It becomes part of names, so it has letters, digits and '-' alone."""

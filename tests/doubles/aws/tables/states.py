@@ -25,6 +25,7 @@ _NO_BACKUPS: Final = Refusal(
     code="ContinuousBackupsUnavailableException",
     message="Backups are being enabled for the table. Please retry later",
 )
+_HAS_TIME_TO_LIVE: Final = Refusal(code="ValidationException", message="TimeToLive is already enabled")
 
 
 class TableStates:
@@ -34,6 +35,7 @@ class TableStates:
         self._conditions = conditions
         self._looks: dict[str, deque[str]] = {}
         self._refused: Counter[str] = Counter()
+        self._with_time_to_live: set[str] = set()
 
     async def perform(self, call: Call, send: Send) -> AwsAnswer:
         """Perform a call on a table, or refuse it as long as the table is not ready for it."""
@@ -49,10 +51,20 @@ class TableStates:
         ):
             self._refused[table] += 1
             return refused(call, _NO_BACKUPS)
+        if call.operation == "UpdateTimeToLive" and table in self._with_time_to_live:
+            return refused(call, _HAS_TIME_TO_LIVE)
         answer = await send(call)
-        if call.operation == "UpdateTable" and answer.status == 200:
-            self._looks[table] = deque(self._conditions.looks_after_update)
+        if answer.status == 200:
+            self._note(call.operation, table)
         return answer
+
+    def _note(self, operation: str, table: str) -> None:
+        if operation == "UpdateTable":
+            self._looks[table] = deque(self._conditions.looks_after_update)
+        elif operation == "UpdateTimeToLive":
+            self._with_time_to_live.add(table)
+        elif operation == "DeleteTable":
+            self._with_time_to_live.discard(table)
 
 
 def _with_status(answer: AwsAnswer, status: str) -> AwsAnswer:
