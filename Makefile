@@ -35,6 +35,7 @@ help: ## List the targets
 
 setup: $(READY) ## Make .venv with everything in it, .venv/bin/airunner included
 	@$(BIN)/python scripts/programs.py
+	@$(BIN)/python -m compileall -q src
 
 demo: $(READY) ## Start a server and a worker, run three jobs and watch them live
 	@$(BIN)/airunner demo
@@ -113,6 +114,6 @@ clean: ## Remove the environment, the tools and the caches
 
 $(READY): pyproject.toml requirements/dev.txt scripts/uv.py
 	@test -x $(BIN)/python || $(UV) venv --quiet --python '$(VENV_PYTHON)' $(VENV)
-	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
+	@$(UV) pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements/dev.txt
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -175,18 +175,15 @@ _HOMES: Final = {
     "airunner.reading.event_buffer": ("EventBuffer",),
     "airunner.reading.proof": ("Coverage", "LogProof", "LogVerdict", "VerdictKind"),
 }
-_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 
 # Hidden from type checkers, which would take every name for one that exists.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """Import a public name from its home, and keep it."""
-        if name not in _HOME_OF:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
+        from airunner.domain import import_late
 
-        found = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+        found = globals()[name] = import_late(__name__, name, _HOMES)
         return found
 
 

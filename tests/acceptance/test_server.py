@@ -81,6 +81,22 @@ def test_a_typo_in_the_file_is_named(person: CommandLine) -> None:
     assert b"did you mean defaults.max_attempts?" in done.stderr
 
 
+def test_config_show_tells_the_proxy_on_the_way_to_a_server(person: CommandLine) -> None:
+    variables = {
+        "AIRUNNER_SERVER": "http://127.0.0.1:1,https://jobs.example,https://near.example",
+        "AIRUNNER_EVENTS_SERVER": "https://jobs.example",
+        "HTTPS_PROXY": "http://me:geheim@proxy.example:3128",
+        "NO_PROXY": "near.example",
+    }
+    told = "airunner: calls to https://jobs.example go through the proxy http://********@proxy.example:3128\n"
+    assert person.run("config", "show", **variables).stderr.decode() == told
+    shown = json.loads(person.run("config", "show", "--json", **variables).stdout)
+    assert shown["proxies"] == [
+        {"server": "https://jobs.example", "proxy": "http://********@proxy.example:3128"}
+    ]
+    assert json.loads(person.run("config", "show", "--json").stdout)["proxies"] == []
+
+
 def test_config_show_tells_where_values_come_from(person: CommandLine) -> None:
     (person.folder / "airunner.yaml").write_text("worker:\n  concurrency: 4\n")
     done = person.run("config", "show", AIRUNNER_LISTEN="127.0.0.1:9000", AIRUNNER_API_KEY="airk_do_not_show")

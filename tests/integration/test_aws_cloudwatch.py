@@ -11,7 +11,7 @@ import structlog
 
 from airunner.app import build_export_loop, build_exporter
 from airunner.aws.cloudwatch import DATA_AT_ONCE, MOST_SERIES
-from airunner.config import ConfigError
+from airunner.config import ConfigError, load_settings
 from airunner.config.settings import AwsSettings, Settings, StoreSettings, TelemetrySettings
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import Unavailable
@@ -168,6 +168,6 @@ def test_a_namespace_needs_a_region() -> None:
 
 
 @pytest.mark.parametrize("namespace", ["AWS/EC2", ":a", "ä", "x" * 256])
-def test_a_namespace_is_one_of_cloudwatch(namespace: str) -> None:
-    with pytest.raises(ValueError, match="namespace of CloudWatch"):
-        TelemetrySettings(cloudwatch_namespace=namespace)
+def test_a_namespace_is_one_of_cloudwatch(namespace: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="namespace of CloudWatch"):
+        load_settings(environ={}, flags={"telemetry.cloudwatch_namespace": namespace}, cwd=tmp_path)

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 
 import pytest
 
 from airunner.client import AsyncClient, ReleaseRequest
+from airunner.domain.errors import NotFound, Unavailable
 from airunner.domain.event import Event, Gap, Output, StreamType
 from airunner.domain.job import JobParams
+from airunner.domain.lifecycle import Lifecycle
 from airunner.reading.log_lines import LineFilter, LogLine
-from airunner.reading.log_tail import read_last_lines, read_lines
+from airunner.reading.log_tail import output_request, read_last_lines, read_lines
 from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.stores.records import EventPage, EventQuery
 from airunner.testing.clock import ManualClock
 from airunner.testing.factories import NOON, make_batch, make_line, make_services
+from tests.support.processes import unused_port
 from tests.support.serving import serve
 
 ALL = LineFilter().wants
+UNKNOWN = "01a1e313-3bfd-7fa3-a892-a3a1ad8b37ee"
 BATCHES = [make_batch(first, first + 49) for first in range(1, 1000, 50)]
 
 
 class CountingStore(MemoryStore):
-    """Counts the events that were read."""
+    """Counts the events that were read, and how often a job was looked at beside them."""
 
     read = 0
+    lives = 0
+
+    async def get_life(self, job_id: str, *, queues: Collection[str] = ()) -> Lifecycle:
+        self.lives += 1
+        return await super().get_life(job_id, queues=queues)
 
     async def read_events(self, query: EventQuery) -> EventPage:
         page = await super().read_events(query)
@@ -133,3 +142,33 @@ async def test_the_services_can_be_read_in_process(store: CountingStore) -> None
         job = await services.jobs.get_job(job_id)
         found = await read_last_lines(services.events, job, 2, wants=ALL, on_gap=no_gap)
         assert [line.content for line in found] == [b"line 999\n", b"line 1000\n"]
+
+
+async def test_a_replay_asks_for_its_job_once(client: AsyncClient, store: CountingStore) -> None:
+    job_id = await attempt(client, BATCHES)
+    store.lives = 0
+    assert [line.sequence async for line in read_lines(client, job_id, on_gap=no_gap)] == [*range(1, 1001)]
+    assert store.lives == 0
+
+
+async def test_output_comes_as_it_is_stored(client: AsyncClient) -> None:
+    job_id = await attempt(client, [*BATCHES, Event(1001, NOON, Output(b"end", StreamType.STDERR))])
+    pieces = [piece async for piece in client.stream_output(output_request(job_id))]
+    copied = [piece for piece in pieces if isinstance(piece, bytes)]
+    assert (len(copied), b"".join(copied).count(b"\n")) == (len(BATCHES), 1000)
+    assert [event.data for piece in pieces if isinstance(piece, list) for event in piece] == [
+        Output(b"end", StreamType.STDERR)
+    ]
+
+
+async def test_output_of_no_server_is_given_up_after_some_rounds() -> None:
+    clock = ManualClock()
+    async with AsyncClient(f"http://127.0.0.1:{unused_port()}", clock=clock) as client:
+        stream = client.stream_output(output_request(UNKNOWN), first_rounds=1)
+        with pytest.raises(Unavailable):
+            await anext(stream)
+
+
+async def test_output_of_an_unknown_job_is_refused(client: AsyncClient) -> None:
+    with pytest.raises(NotFound):
+        await anext(client.stream_output(output_request(UNKNOWN)))

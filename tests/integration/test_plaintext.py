@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from airunner.app import build_server
 from airunner.client import AsyncClient
 from airunner.client.transport import _warn_once
-from airunner.config import Settings
+from airunner.config import ListenAddress, ServerSettings, Settings, StoreSettings, StoreType
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import FailedPrecondition
 from airunner.server.asgi import AppOptions
@@ -83,11 +83,11 @@ async def test_a_server_that_may_not_serve_so_does_not_even_listen() -> None:
     [({}, False), ({"behind_proxy": True}, True), ({"insecure_plaintext": True}, True)],
 )
 async def test_what_the_settings_say(given: dict[str, bool], allowed: bool) -> None:
-    settings = Settings.model_validate({
-        "listen": "192.0.2.1:1",
-        "store": {"type": "memory"},
-        "server": given,
-    })  # fmt: skip
+    settings = Settings(
+        listen=ListenAddress("192.0.2.1:1"),
+        store=StoreSettings(type=StoreType.MEMORY),
+        server=ServerSettings(**given),
+    )
     # Where it goes on, it fails at an address that this machine does not have.
     with pytest.raises(FailedPrecondition, match="cannot listen" if allowed else "without TLS"):
         await build_server(settings).run()

@@ -23,6 +23,7 @@ from airunner.codec import (
     execution,
     fleet,
     jobs,
+    publishing,
     requests,
     streams,
 )
@@ -75,12 +76,12 @@ def decoded(stored: list[EncodedEvent]) -> tuple[Event, ...]:
 
 
 def release_trip(value: ReleaseRequest) -> ReleaseRequest:
-    read, stored = requests.release_from_pb(sent(requests.release_to_pb(value)), NOON)
+    read, stored = publishing.release_from_pb(sent(publishing.release_to_pb(value)), NOON)
     return replace(read, events=decoded(stored))
 
 
 def publish(value: tuple[str, tuple[Event, ...]]) -> tuple[str, tuple[Event, ...]]:
-    token, stored = requests.publish_from_pb(sent(requests.publish_to_pb(*value)), NOON)
+    token, stored = publishing.publish_from_pb(sent(publishing.publish_to_pb(*value)), NOON)
     return token, decoded(stored)
 
 

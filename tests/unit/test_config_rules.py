@@ -176,8 +176,8 @@ def test_tls_takes_both_files(tmp_path: Path) -> None:
         ("192.168.1.2:80", "192.168.1.2", 80, False),
     ],
 )
-def test_listen_addresses(text: str, host: str, port: int, loopback: bool) -> None:
-    address = Settings.model_validate({"listen": text}).listen
+def test_listen_addresses(tmp_path: Path, text: str, host: str, port: int, loopback: bool) -> None:
+    address = accepted(tmp_path, {"listen": text}).listen
     assert isinstance(address, ListenAddress)
     assert (address, address.host, address.port, address.is_loopback) == (text, host, port, loopback)
 

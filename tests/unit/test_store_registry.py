@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 
 from airunner.app import (
     back_up_store,
@@ -16,7 +15,7 @@ from airunner.app import (
     open_store_beside,
     restore_store,
 )
-from airunner.config import Settings, StoreType
+from airunner.config import Secret, Settings, StoreType
 from airunner.config.settings import AwsSettings, ClusterSettings, DynamodbSettings, StoreSettings
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import FailedPrecondition
@@ -62,9 +61,8 @@ def test_what_a_store_can_do_beyond_the_others(kind: StoreType, is_aws: bool, fo
 def test_servers_ring_each_other_where_they_share_a_store_and_say_where_they_are(
     kind: StoreType, can_ring: bool, folder: Path
 ) -> None:
-    silent = settings_of(kind, folder).model_copy(update={"token_keys": (SecretStr("k" * 32),)})
-    told = silent.model_copy(update={"cluster": ClusterSettings(advertise="http://10.0.0.7:8080/")})
-    assert told.cluster.advertise == "http://10.0.0.7:8080"
+    silent = settings_of(kind, folder).but(token_keys=(Secret("k" * 32),))
+    told = silent.but(cluster=ClusterSettings(advertise="http://10.0.0.7:8080"))
     services = build_services(told, SystemClock())
     assert (services.ringer is not None, services.bells is not None) == (can_ring, can_ring)
     assert build_services(silent, SystemClock()).bells is None

@@ -10,7 +10,6 @@ from airunner.app.services import build_services
 from airunner.app.signers import build_signer
 from airunner.app.stores import open_store_beside
 from airunner.domain.clock import SystemClock
-from airunner.domain.token import TokenSigner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from airunner.config import FleetPart, Settings
     from airunner.domain.fleet import HousekeepingRun, TaskType
+    from airunner.domain.token import TokenSigner
     from airunner.fleet.aws.connection import FleetConnection
     from airunner.fleet.process import FleetProcess
     from airunner.server.companions import CompanionKind
@@ -69,7 +69,7 @@ def build_fleet_process(settings: Settings, part: FleetPart) -> FleetProcess:
     _check_fleet(settings)
     signer = build_signer(settings)
     # It serves nobody, so nobody has to reach it.
-    alone = settings.model_copy(update={"cluster": ClusterSettings()})
+    alone = settings.but(cluster=ClusterSettings())
     clock = SystemClock()
     services = build_services(alone, clock, signer)
     resources: list[AbstractAsyncContextManager[object]] = [services]

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from airunner.app.signers import build_signer
 from airunner.app.stores import build_store
-from airunner.domain.token import TokenSigner
 
 if TYPE_CHECKING:
     from airunner.config import Settings
     from airunner.domain.clock import Clock
+    from airunner.domain.token import TokenSigner
     from airunner.fleet.aws.connection import FleetConnection
     from airunner.services.admission import AdmissionLimits
     from airunner.services.composition import Replica, Services

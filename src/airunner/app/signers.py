@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import secrets
-import tempfile
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from airunner.app.stores import store_kind
-from airunner.domain.token import MIN_KEY_BYTES, TokenSigner
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from airunner.config import Settings
+    from airunner.domain.token import TokenSigner
 
 
 def build_signer(settings: Settings) -> TokenSigner:
@@ -22,7 +20,10 @@ def build_signer(settings: Settings) -> TokenSigner:
 
     Where servers have no folder in common, a missing key is a ConfigError.
     """
+    import secrets
+
     from airunner.config import ConfigError
+    from airunner.domain.token import MIN_KEY_BYTES, TokenSigner
     from airunner.stores.registry import TokenKeys
 
     keys = [key.get_secret_value().encode() for key in settings.token_keys]
@@ -42,6 +43,9 @@ def build_signer(settings: Settings) -> TokenSigner:
 
 def _kept_token_key(directory: Path) -> bytes:
     """Return the key of a data folder; the file appears whole or not at all, whenever we are killed."""
+    import secrets
+    import tempfile
+
     from airunner.stores.sqlite.store import TOKEN_KEY
 
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

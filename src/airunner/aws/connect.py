@@ -10,10 +10,8 @@ from airunner.domain.errors import FailedPrecondition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pydantic import SecretStr
-
     from airunner.aws.calls import Aws
-    from airunner.config import Settings
+    from airunner.config import Secret, Settings
     from airunner.domain.clock import Clock
     from airunner.domain.retry import RetryPolicy
 
@@ -47,7 +45,7 @@ def need_sdk() -> None:
         raise FailedPrecondition("AWS needs more of airunner: pip install 'airunner-jobs[aws]'") from error
 
 
-def _text(secret: SecretStr | None) -> str:
+def _text(secret: Secret | None) -> str:
     return secret.get_secret_value() if secret else ""
 
 

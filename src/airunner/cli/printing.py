@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rich.console import Console
-
 SCHEMA_VERSION = 1
 
 
@@ -29,8 +27,12 @@ def announce(text: str) -> None:
 
 def hint(text: str) -> None:
     """Say something that may be overlooked: dim, and only on a terminal."""
-    if sys.stderr.isatty():
-        _console(stderr=True).print(text, style="dim", markup=False, highlight=False)
+    if not sys.stderr.isatty():
+        return
+    from airunner.cli.screen.terminal import COLOUR_END, DIM, wants_colours
+
+    plain = one_line(text)
+    announce(f"{DIM}{plain}{COLOUR_END}" if wants_colours(sys.stderr) else plain)
 
 
 def print_json(kind: str, content: Mapping[str, object]) -> None:
@@ -45,21 +47,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         for row in rows:
             print("\t".join(map(one_line, row)))
         return
-    from rich.cells import cell_len
-    from rich.table import Table
-    from rich.text import Text
+    import shutil
 
-    console = _console()
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold underline")
-    widths = [max(map(cell_len, cells)) for cells in zip(columns, *rows, strict=True)]
-    room = max(len(columns[-1]), console.width - sum(widths[:-1]) - 2 * len(widths))
-    for column in columns:
-        table.add_column(column, no_wrap=True)
-    for row in rows:
-        cells = [Text(one_line(cell), style=_STATE_STYLES.get(cell, "")) for cell in row]
-        cells[-1].truncate(room, overflow="ellipsis")
-        table.add_row(*cells)
-    console.print(table)
+    from airunner.cli.screen.table import table_lines
+    from airunner.cli.screen.terminal import wants_colours
+
+    width = shutil.get_terminal_size().columns
+    for line in table_lines(columns, rows, width=width, colours=wants_colours(sys.stdout)):
+        print(line)
 
 
 def print_fields(fields: Mapping[str, str]) -> None:
@@ -84,19 +79,3 @@ def moment(instant: int) -> str:
     if not instant or not sys.stdout.isatty():
         return to_iso(instant)
     return f"{format_duration(SystemClock().now() - instant)} ago"
-
-
-def _console(*, stderr: bool = False) -> Console:
-    # Rich looks at NO_COLOR, FORCE_COLOR, TERM and whether there is a terminal at all.
-    from rich.console import Console
-
-    return Console(stderr=stderr, highlight=False, soft_wrap=False)
-
-
-_STATE_STYLES = {
-    "SCHEDULED": "yellow",
-    "RUNNING": "cyan",
-    "COMPLETED": "green",
-    "FAILED": "red",
-    "CANCELLED": "magenta",
-}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 # Somebody at a terminal would rather hear soon that there is no server; this is about a second.
-_ROUNDS = 5
+SOON_ROUNDS: Final = 5
 
 
 def with_client(connection: ConnectionOptions, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
@@ -48,4 +48,4 @@ def with_clients(
 def _soon() -> RetryPolicy:
     from airunner.domain.retry import RetryPolicy
 
-    return RetryPolicy(attempts=_ROUNDS)
+    return RetryPolicy(attempts=SOON_ROUNDS)

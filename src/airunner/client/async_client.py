@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from airunner.client.monitor import SILENCE_SECONDS, MonitorOptions
+from airunner.client.connection import SILENCE_SECONDS
 from airunner.client.wire_client import WireClient
 from airunner.domain import limits
 from airunner.domain.errors import DeadlineExceeded
@@ -160,6 +160,8 @@ class AsyncClient(WireClient):
         **options: Unpack[StreamOptions],
     ) -> AsyncGenerator[list[Event], None]:
         """Yield the same single events as `monitor`, those of one stored batch at a time."""
+        from airunner.client.monitor import MonitorOptions  # late: most clients watch nothing
+
         request = StreamRequest(job_id=job) if isinstance(job, str) else job
         how = MonitorOptions(
             on_state=on_state, give_up_seconds=give_up_seconds, silence_seconds=silence_seconds

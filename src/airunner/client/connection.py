@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
 from airunner import __version__
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Q = TypeVar("Q", bound="WireMessage")
 R = TypeVar("R")
 
+SILENCE_SECONDS: Final = 45.0
+"""How long a stream may be silent: the server says something every 15 s, if only that it lives."""
 # What another server, or the same one a little later, may answer otherwise.
 _PASSING = (Unavailable, Overloaded)
 

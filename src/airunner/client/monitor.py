@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from airunner.client.connection import SILENCE_SECONDS
 from airunner.client.http.base import ConnectionLost
 from airunner.client.prefetch import PrefetchBounds, fetch_ahead
-from airunner.codec.events import decode_event
-from airunner.codec.streams import batch_from_pb, stream_to_pb
+from airunner.client.stream_log import OutputLog, WatchedLog
 from airunner.domain.errors import (
     AirunnerError,
     DeadlineExceeded,
@@ -21,17 +21,21 @@ from airunner.domain.errors import (
     Unavailable,
     retry_after_seconds,
 )
-from airunner.domain.event import BEGINNING, Event, Position, StreamProgress, start_position
+from airunner.domain.event import (
+    Event,
+    Position,
+    start_position,
+)
 
 if TYPE_CHECKING:
     from airunner.client.connection import ServiceConnection
+    from airunner.client.stream_log import Log
     from airunner.codec.gen.job.v1 import job_pb2 as pb
     from airunner.codec.methods import Method
     from airunner.domain.job import Job
     from airunner.domain.requests import StreamRequest
 
-# The server says something every 15 s, if only that it lives.
-SILENCE_SECONDS = 45.0
+T = TypeVar("T")
 
 
 class ConnectionState(StrEnum):
@@ -43,11 +47,15 @@ class ConnectionState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorOptions:
-    """How to watch. `give_up_seconds` bounds the time without any server; None is for ever."""
+    """How to watch. `give_up_seconds` bounds the time without any server; None is for ever.
+
+    `first_rounds` bounds how often all servers are tried until one first answers; 0 is for ever.
+    """
 
     on_state: Callable[[ConnectionState, str], None] | None = None
     give_up_seconds: float | None = None
     silence_seconds: float = SILENCE_SECONDS
+    first_rounds: int = 0
     ahead: PrefetchBounds = PrefetchBounds()
 
 
@@ -70,6 +78,7 @@ class Monitor:
         self._state: ConnectionState | None = None
         # Whether the server may have begun a stream for us.
         self._begun = False
+        self._heard_of = False
         self._failures = 0
         self._away_since = 0
 
@@ -81,10 +90,16 @@ class Monitor:
         silent is resumed after the last batch that came, here or at another address. What the server refuses
         is raised, after everything that came before.
         """
-        return fetch_ahead(self._fetch(), self._options.ahead)
+        return fetch_ahead(self._fetch(WatchedLog), self._options.ahead)
 
-    async def _fetch(self) -> AsyncGenerator[tuple[list[Event], int], None]:
-        log = _Log(self._request, await self._start())
+    def output(self) -> AsyncGenerator[bytes | list[Event], None]:
+        """Yield the same, but the bytes alone of a batch that begins at a line and consists of whole ones."""
+        return fetch_ahead(self._fetch(OutputLog), self._options.ahead)
+
+    async def _fetch(
+        self, open_log: Callable[[StreamRequest, Position], Log[T]]
+    ) -> AsyncGenerator[tuple[T, int], None]:
+        log = open_log(self._request, await self._start())
         self._away_since = self._connection.clock.monotonic()
         while True:
             try:
@@ -92,8 +107,8 @@ class Monitor:
                     async for together in messages:
                         self._heard()
                         for message in together:
-                            if events := log.take(message):
-                                yield events, len(message.event)
+                            if taken := log.take(message):
+                                yield taken, len(message.event)
                 return
             except (Unavailable, DeadlineExceeded, ResourceExhausted) as error:
                 await self._wait(error)
@@ -122,7 +137,7 @@ class Monitor:
                 yield together
 
     def _heard(self) -> None:
-        self._failures, self._away_since, self._begun = 0, 0, True
+        self._failures, self._away_since, self._begun, self._heard_of = 0, 0, True, True
         self._tell(ConnectionState.CONNECTED, "")
 
     async def _wait(self, error: AirunnerError) -> None:
@@ -147,6 +162,8 @@ class Monitor:
         rounds, tried = divmod(self._failures, self._connection.address_count)
         if tried:
             return 0.0
+        if not self._heard_of and 0 < self._options.first_rounds <= rounds:
+            return None
         policy = self._connection.policy
         return None if policy.exhausted(rounds) else policy.delay(rounds, at_least=at_least)
 
@@ -154,26 +171,3 @@ class Monitor:
         if state is not self._state and self._options.on_state:
             self._options.on_state(state, reason)
         self._state = state
-
-
-class _Log:
-    """What has been read of a job, and what to ask for next."""
-
-    def __init__(self, request: StreamRequest, start: Position) -> None:
-        self._request = request
-        self._progress = StreamProgress(start, request.from_timestamp)
-
-    def resume(self) -> pb.StreamJobEventBatchesRequest:
-        """Return the request for what comes after the last batch."""
-        position = self._progress.position
-        cursor = "" if position == BEGINNING else position.cursor
-        since = self._progress.from_timestamp
-        return stream_to_pb(replace(self._request, from_sequence=0, from_timestamp=since, cursor=cursor))
-
-    def take(self, message: pb.StreamJobEventBatchesResponse) -> list[Event]:
-        """Return the events of a message that are wanted and new; a sign of life has none."""
-        last_timestamp = self._progress.last_timestamp
-        stored = batch_from_pb(message, max(last_timestamp, self._request.from_timestamp))
-        if stored is None:
-            return []
-        return self._progress.take(stored, decode_event(stored))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from airunner.domain.limits import is_loopback
 
@@ -58,6 +57,9 @@ def proxy_to(address: str) -> str:
     """
     if _is_local(address):
         return ""
+    # Imported here, since it brings a whole client, which nobody needs to reach this machine.
+    from urllib.request import getproxies, proxy_bypass
+
     parts = urlsplit(address)
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all", "")

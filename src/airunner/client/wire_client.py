@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 from airunner.client.batch_calls import send_batch
 from airunner.client.connection import CallRules, connect, parse_servers
-from airunner.client.monitor import Monitor, MonitorOptions
 from airunner.client.transport import Transports
-from airunner.codec import answers, dead_letters, fleet, methods, settings
-from airunner.codec.completions import CompletionWriter, complete_batch_to_pb
+from airunner.codec import answers, methods
 from airunner.codec.requests import (
     cancel_to_pb,
     dequeue_to_pb,
@@ -21,10 +19,8 @@ from airunner.codec.requests import (
     enqueue_to_pb,
     get_to_pb,
     pause_to_pb,
-    publish_to_pb,
     query_to_pb,
     queues_query_to_pb,
-    release_to_pb,
     resume_to_pb,
     retry_to_pb,
     update_to_pb,
@@ -42,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airunner.client.http.base import HttpTransport
+    from airunner.client.monitor import Monitor, MonitorOptions
     from airunner.codec.gen.job.v1 import job_pb2 as pb
     from airunner.domain.answers import (
         DeadLetter,
@@ -154,11 +151,15 @@ class WireClient:
 
     async def complete_jobs(self, requests: Sequence[CompleteRequest]) -> Sequence[JobState | AirunnerError]:
         """End held jobs, each with its own outcome."""
+        from airunner.codec.completions import CompletionWriter
+
         write = CompletionWriter().write
         return await send_batch(requests, write, self._complete_one, self._complete_many)
 
     async def release_job(self, request: ReleaseRequest) -> JobState:
         """Give a held job back."""
+        from airunner.codec.publishing import release_to_pb  # late: only who holds jobs has events
+
         reply = await self._jobs.call(methods.RELEASE_JOB, release_to_pb(request))
         return answers.state_from_pb(reply)
 
@@ -218,12 +219,16 @@ class WireClient:
 
     async def list_dead_letters(self, queue: str, *, max_messages: int = 0, code: str = "") -> DeadLetterPage:
         """Look at dead letters, of a code if one is given; FailedPrecondition where there are none."""
+        from airunner.codec import dead_letters
+
         request = dead_letters.list_to_pb(queue=queue, max_messages=max_messages, code=code)
         reply = await self._admin.call(methods.LIST_DEAD_LETTERS, request)
         return dead_letters.page_from_pb(reply)
 
     async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
         """Send dead letters back to their queue."""
+        from airunner.codec import dead_letters
+
         request = dead_letters.redrive_to_pb(redrive)
         reply = await self._admin.call(methods.REDRIVE_DEAD_LETTERS, request)
         return dead_letters.redriven_from_pb(reply)
@@ -232,32 +237,44 @@ class WireClient:
         self, queue: str, *, max_messages: int = 0, dry_run: bool = False, code: str = ""
     ) -> Sequence[DeadLetter]:
         """Delete dead letters, of a code if one is given."""
+        from airunner.codec import dead_letters
+
         request = dead_letters.purge_to_pb(queue=queue, max_messages=max_messages, dry_run=dry_run, code=code)
         reply = await self._admin.call(methods.PURGE_DEAD_LETTERS, request)
         return dead_letters.purged_from_pb(reply)
 
     async def list_settings(self) -> Sequence[Setting]:
         """Return the settings that can be changed while servers run, by name."""
+        from airunner.codec import settings
+
         reply = await self._admin.call(methods.LIST_SETTINGS, settings.list_to_pb())
         return settings.settings_from_pb(reply)
 
     async def set_setting(self, name: str, value: str) -> Setting:
         """Set a setting; InvalidArgument if there is none of that name, or the value is not allowed."""
+        from airunner.codec import settings
+
         request = settings.set_to_pb(name=name, value=value)
         return settings.changed_from_pb(await self._admin.call(methods.SET_SETTING, request))
 
     async def unset_setting(self, name: str) -> Setting:
         """Let the configured value of a setting hold again."""
+        from airunner.codec import settings
+
         request = settings.unset_to_pb(name)
         return settings.changed_from_pb(await self._admin.call(methods.UNSET_SETTING, request))
 
     async def list_housekeeping_runs(self, *, max_runs: int = 0) -> Sequence[HousekeepingRun]:
         """Return the last runs of a fleet's housekeeping, newest first."""
+        from airunner.codec import fleet
+
         request = fleet.list_to_pb(max_runs)
         return fleet.runs_from_pb(await self._admin.call(methods.LIST_HOUSEKEEPING_RUNS, request))
 
     async def get_pool_report(self, *, max_audits: int = 0) -> PoolReport:
         """Return what the pools of a fleet have and cost, by its last audits."""
+        from airunner.codec import fleet
+
         request = fleet.report_request_to_pb(max_audits)
         return fleet.report_from_pb(await self._admin.call(methods.GET_POOL_REPORT, request))
 
@@ -266,11 +283,15 @@ class WireClient:
 
         Its message is sent; a call that is repeated asks again.
         """
+        from airunner.codec import fleet
+
         request = fleet.run_to_pb(task=task, dry_run=dry_run, limit=limit)
         return fleet.run_answer_from_pb(await self._admin.call(methods.RUN_HOUSEKEEPING, request))
 
     async def publish_events(self, task_token: str, events: Sequence[Event]) -> Published:
         """Append events of the attempt that the token holds. May be repeated."""
+        from airunner.codec.publishing import publish_to_pb
+
         request = publish_to_pb(task_token, events)
         reply = await self._events.call(methods.PUBLISH_JOB_EVENT_BATCH, request)
         return answers.published_from_pb(reply)
@@ -280,15 +301,36 @@ class WireClient:
 
         Connections that break are made anew, and nothing is lost or repeated.
         """
-        async with aclosing(self._watch(request, MonitorOptions())) as batches:
+        async with aclosing(self._watch(request)) as batches:
             async for events in batches:
                 for event in events:
                     yield event
 
-    def _watch(self, request: StreamRequest, options: MonitorOptions) -> AsyncGenerator[list[Event], None]:
-        method = methods.STREAM_JOB_EVENT_BATCHES
+    def stream_output(
+        self, request: StreamRequest, *, first_rounds: int = 0
+    ) -> AsyncGenerator[bytes | list[Event], None]:
+        """Yield the output of a job: bytes of whole lines, and single events where lines are in pieces.
+
+        Bytes come only where no line is unended, so that they can be written as they are. Events that are no
+        output come as events. Connections that break are made anew, and nothing is lost or repeated.
+        `first_rounds` bounds how often all servers are tried until one is heard for the first time.
+        """
+        from airunner.client.monitor import MonitorOptions
+
+        return self._monitor(request, MonitorOptions(first_rounds=first_rounds)).output()
+
+    def _watch(
+        self, request: StreamRequest, options: MonitorOptions | None = None
+    ) -> AsyncGenerator[list[Event], None]:
+        return self._monitor(request, options).batches()
+
+    def _monitor(self, request: StreamRequest, options: MonitorOptions | None) -> Monitor:
+        from airunner.client.monitor import Monitor, MonitorOptions  # late: most clients watch nothing
+
         find_job = partial(self.get_job, abridge=True)
-        return Monitor(self._events, method, find_job, request, options).batches()
+        return Monitor(
+            self._events, methods.STREAM_JOB_EVENT_BATCHES, find_job, request, options or MonitorOptions()
+        )
 
     async def _enqueue_one(self, message: pb.EnqueueJobRequest) -> Enqueued:
         return answers.enqueued_from_pb(await self._jobs.call(methods.ENQUEUE_JOB, message))
@@ -305,6 +347,8 @@ class WireClient:
     async def _complete_many(
         self, entries: Sequence[pb.CompleteJobRequest]
     ) -> Sequence[JobState | AirunnerError]:
+        from airunner.codec.completions import complete_batch_to_pb
+
         request = complete_batch_to_pb(entries)
         reply = await self._jobs.call(methods.COMPLETE_JOBS, request)
         return answers.complete_outcomes_from_pb(reply)

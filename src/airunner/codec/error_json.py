@@ -5,7 +5,6 @@ from __future__ import annotations
 import binascii
 import json
 from base64 import b64decode, b64encode
-from http import HTTPStatus
 from typing import Final
 
 from airunner.codec.errors import WireError
@@ -100,6 +99,8 @@ def _code_of(status: int) -> str:
 
 
 def _phrase(status: int) -> str:
+    from http import HTTPStatus  # late: few answers are without an error of ours
+
     try:
         return HTTPStatus(status).phrase
     except ValueError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError
 
 from airunner.codec import packing
@@ -74,6 +73,26 @@ def decode_event(encoded: EncodedEvent) -> Event:
             attempt=encoded.attempt,
         )
     return event
+
+
+def whole_lines(encoded: EncodedEvent) -> tuple[bytes, int] | None:
+    """Return the output of a stored payload, joined, and when its last part was written.
+
+    None unless each part of it ends a line and has a time: `decode_event` is for everything else.
+    """
+    try:
+        message = pb.JobEvent.FromString(encoded.payload)
+        batch = message.output_batch
+        parts = [item.output for item in packing.outputs(batch)]
+    except (DecodeError, InvalidArgument):
+        return None
+    place = (message.sequence, batch.start_sequence, batch.end_sequence, len(parts), len(batch.timestamps))
+    first, last = encoded.first_sequence, encoded.last_sequence
+    if place != (first, first, last, last - first + 1, last - first + 1):
+        return None
+    if not all([part.endswith(b"\n") for part in parts]):  # noqa: C419  a list is faster
+        return None
+    return b"".join(parts), batch.timestamps[-1]
 
 
 def encode_events(events: Iterable[Event]) -> list[EncodedEvent]:
@@ -152,6 +171,10 @@ def event_to_packed_pb(event: Event) -> pb.JobEvent:
 
 def event_to_json(event: Event) -> str:
     """Return an event in the JSON of the contract, on one line."""
+    from google.protobuf.json_format import (
+        MessageToJson,
+    )  # late: of clients, only those that print JSON use it
+
     return MessageToJson(event_to_pb(event), indent=None)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
+from functools import cache
 from typing import TYPE_CHECKING
 
-import zstandard
 from google.protobuf.message import DecodeError
 
 from airunner.codec.gen.job.v1 import job_pb2 as pb
@@ -24,11 +24,16 @@ class _Zstd(threading.local):
     """A compressor serves one thread at a time."""
 
     def __init__(self) -> None:
+        import zstandard  # late: who lists jobs has no batches to unpack
+
+        self.broken = zstandard.ZstdError
         self.compressor = zstandard.ZstdCompressor(level=_LEVEL)
         self.decompressor = zstandard.ZstdDecompressor()
 
 
-_zstd = _Zstd()
+@cache
+def _zstd() -> _Zstd:
+    return _Zstd()
 
 
 def pack(batch: pb.OutputBatchEvent) -> None:
@@ -36,7 +41,7 @@ def pack(batch: pb.OutputBatchEvent) -> None:
     plain = pb.OutputBatchEvent(outputs=batch.outputs).SerializeToString()
     if len(plain) < _WORTH_BYTES:
         return
-    packed = _zstd.compressor.compress(plain)
+    packed = _zstd().compressor.compress(plain)
     if len(packed) < len(plain):
         batch.ClearField("outputs")
         batch.encoding, batch.packed, batch.unpacked_bytes = pb.BATCH_ENCODING_ZSTD, packed, len(plain)
@@ -50,12 +55,13 @@ def outputs(batch: pb.OutputBatchEvent) -> Sequence[pb.OutputItem]:
         raise InvalidArgument("the batch has an unknown encoding")
     if batch.outputs or not 0 < batch.unpacked_bytes <= MAX_EVENT_BYTES:
         raise InvalidArgument(f"a packed batch has only packed outputs, of at most {MAX_EVENT_BYTES} bytes")
+    zstd = _zstd()
     try:
-        plain = _zstd.decompressor.decompress(
+        plain = zstd.decompressor.decompress(
             batch.packed, max_output_size=batch.unpacked_bytes, allow_extra_data=False
         )
         unpacked = pb.OutputBatchEvent.FromString(plain)
-    except (zstandard.ZstdError, DecodeError):
+    except (zstd.broken, DecodeError):
         raise InvalidArgument("the packed batch cannot be unpacked") from None
     if len(plain) != batch.unpacked_bytes:
         raise InvalidArgument(f"the packed batch has {len(plain)} bytes, not {batch.unpacked_bytes}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from airunner.config.concealed import environment_handing_over, exposed_secrets, take_over_secrets
 from airunner.config.descriptor_limit import descriptor_limit_for_jobs, raise_descriptor_limit
-from airunner.config.display import SettingLine, describe, to_jsonable
+from airunner.config.display import SettingLine, describe, hide_credentials, to_jsonable
 from airunner.config.errors import ConfigError
 from airunner.config.layers import AWS_CREDENTIALS, Layer, Origin
 from airunner.config.loading import (
@@ -44,7 +44,7 @@ from airunner.config.settings import (
     WorkerSettings,
 )
 from airunner.config.trust import check_handler_origins, check_key_destination
-from airunner.config.values import ListenAddress
+from airunner.config.values import ListenAddress, Secret
 
 __all__ = [
     "AWS_CREDENTIALS",
@@ -66,6 +66,7 @@ __all__ = [
     "Origin",
     "QueueDefaults",
     "S3Settings",
+    "Secret",
     "ServerSettings",
     "ServiceName",
     "SettingLine",
@@ -84,6 +85,7 @@ __all__ = [
     "environment_handing_over",
     "environment_without_settings",
     "exposed_secrets",
+    "hide_credentials",
     "load_settings",
     "parameter_layer",
     "parameter_text",

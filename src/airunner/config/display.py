@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from pydantic import SecretStr
-
 from airunner.config.errors import HIDDEN
 from airunner.config.layers import Origin
 from airunner.config.loading import Loaded
 from airunner.config.settings import setting_fields, value_at
+from airunner.config.values import Secret
 
 JsonValue: TypeAlias = str | int | float | bool | list["JsonValue"] | None
 NOTHING = "(none)"
@@ -44,12 +43,20 @@ def to_jsonable(loaded: Loaded) -> dict[str, object]:
     return {"settings": settings, "unknown_variables": list(loaded.unknown_variables)}
 
 
+def hide_credentials(url: str) -> str:
+    """Return a URL with what stands before its host hidden."""
+    scheme, separator, rest = url.rpartition("://")
+    place, slash, path = rest.partition("/")
+    credentials, _, host = place.rpartition("@")
+    return f"{scheme}{separator}{f'{HIDDEN}@' if credentials else ''}{host}{slash}{path}"
+
+
 def _plain(loaded: Loaded, path: str) -> JsonValue:
     return _plain_value(value_at(loaded.settings, path))
 
 
 def _plain_value(value: object) -> JsonValue:
-    if isinstance(value, SecretStr):
+    if isinstance(value, Secret):
         return HIDDEN
     if isinstance(value, Mapping):
         return [str(name) if entry == "" else f"{name}={entry}" for name, entry in value.items()]

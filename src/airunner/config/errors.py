@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
-from pydantic_core import ErrorDetails
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 HIDDEN = "********"
 SHOWN_CHARACTERS = 60
@@ -29,8 +30,15 @@ class ConfigError(Exception):
 
 def did_you_mean(name: str, known: Mapping[str, str]) -> str:
     """`; did you mean X?` or nothing; `known` maps each name that may be written to the X to show."""
+    from difflib import get_close_matches  # late: hardly any name is wrong
+
     found = get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean {known[found[0]]}?" if found else ""
+
+
+def reason(error: OSError | UnicodeDecodeError) -> str:
+    """Return why a file cannot be read."""
+    return "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error.strerror or error)
 
 
 def problem_of(error: ErrorDetails, origins: Mapping[str, str], secrets: frozenset[str]) -> str:

@@ -8,10 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
-import yaml
-from dotenv import dotenv_values
-
-from airunner.config.errors import ConfigError, did_you_mean
+from airunner.config.errors import ConfigError, did_you_mean, reason
 from airunner.config.settings import setting_fields
 
 Origin: TypeAlias = str
@@ -91,8 +88,10 @@ Layer: TypeAlias = dict[str, Given]
 
 def file_layer(path: Path, shown_as: str, *, from_folder: bool = False) -> Layer:
     """The settings of a YAML file. Unknown, repeated or misplaced keys are errors; an empty file is fine."""
+    from airunner.config.yaml_file import read_yaml  # late: most commands read no file
+
     problems: list[str] = []
-    leaves = dict(_leaves(_read_yaml(path, shown_as), "", problems))
+    leaves = dict(_leaves(read_yaml(path, shown_as), "", problems))
     if problems:
         raise ConfigError([f"{shown_as}: {problem}" for problem in problems])
     return _to_real_places({
@@ -159,10 +158,12 @@ def read_dotenv(path: Path) -> dict[str, str]:
     """The variables of a `.env` file, taken literally; no file is an empty one."""
     if not path.is_file():
         return {}
+    from dotenv import dotenv_values  # late: most folders have no such file
+
     try:
         values = dotenv_values(path, interpolate=False, encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"cannot read {path.name}: {_reason(error)}"]) from None
+        raise ConfigError([f"cannot read {path.name}: {reason(error)}"]) from None
     return {name: text for name, text in values.items() if text is not None}
 
 
@@ -247,52 +248,3 @@ def _nearest_key(key: str, prefix: str) -> str:
     anywhere = {path.rpartition(".")[2]: path for path in reversed(_known_paths())}
     near = did_you_mean(key, beside) or did_you_mean(key, anywhere)
     return near or f"; valid keys there: {', '.join(beside)}"
-
-
-def _read_yaml(path: Path, shown_as: str) -> Mapping[object, object]:
-    try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"cannot read the configuration file {shown_as}: {_reason(error)}"]) from None
-    except yaml.YAMLError as error:
-        problem = _yaml_problem(error)
-    else:
-        if tree is None:
-            return {}
-        if isinstance(tree, Mapping):
-            return tree
-        problem = "must be a mapping of keys to values"
-    raise ConfigError([f"{shown_as}: {problem}"])
-
-
-def _reason(error: OSError | UnicodeDecodeError) -> str:
-    return "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error.strerror or error)
-
-
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    """Where and, when that cannot repeat a secret of the file, what."""
-    mark = getattr(error, "problem_mark", None)
-    place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-    if isinstance(error, _RepeatedKeyError):
-        return f"the key {error.key} is given twice, again{place}"
-    what = f": {error.problem}" if isinstance(error, yaml.scanner.ScannerError) else ""
-    return f"is not valid YAML{place}{what}"
-
-
-class _RepeatedKeyError(yaml.MarkedYAMLError):
-    """YAML forbids a repeated key; PyYAML alone would silently keep the last."""
-
-    def __init__(self, node: yaml.ScalarNode) -> None:
-        super().__init__(problem_mark=node.start_mark)
-        self.key = node.value
-
-
-class _StrictLoader(yaml.SafeLoader):
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise _RepeatedKeyError(key)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)

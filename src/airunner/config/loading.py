@@ -9,10 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from pydantic import SecretStr, ValidationError
-
 from airunner.config.concealed import own_variables
-from airunner.config.errors import ConfigError, did_you_mean, problem_of
+from airunner.config.errors import did_you_mean
 from airunner.config.layers import (
     CREDENTIAL_VARIABLES,
     DATABASE_VARIABLES,
@@ -31,7 +29,9 @@ from airunner.config.layers import (
     read_dotenv,
     variable_layer,
 )
+from airunner.config.plain import read_plainly
 from airunner.config.settings import Settings, secret_paths, setting_fields, value_at
+from airunner.config.values import Secret
 
 DEFAULT_FILE = "airunner.yaml"
 DEFAULT_ORIGIN: Origin = "default"
@@ -120,7 +120,7 @@ def load_settings(
     # The folder cannot vouch for itself, so its own file is not asked.
     trusted = environment.get(TRUST_VARIABLE, "").lower() in _YES
     unknown = _unknown({*environment.keys() - {TRUST_VARIABLE}, *from_dotenv})
-    loaded = _validated(merged, unknown, hidden=secret_paths() | frozenset(above or ()))
+    loaded = _validated(merged, unknown, hidden=frozenset(above or ()))
     return replace(loaded, from_folder=frozenset() if trusted else found)
 
 
@@ -166,7 +166,7 @@ def environment_without_settings() -> dict[str, str]:
 
 
 def _is_filled_by(text: str, value: object) -> bool:
-    return isinstance(value, SecretStr) and value.get_secret_value() == text
+    return isinstance(value, Secret) and value.get_secret_value() == text
 
 
 def _names_generation(given: Layer) -> bool:
@@ -192,16 +192,14 @@ def _merged(layers: list[Layer]) -> Layer:
 
 def _validated(given: Layer, unknown_variables: tuple[str, ...], *, hidden: frozenset[str]) -> Loaded:
     origins = {path: given[path].origin if path in given else DEFAULT_ORIGIN for path in setting_fields()}
-    try:
-        settings = Settings.model_validate(_nested(given))
-    except ValidationError as error:
-        problems = [problem_of(detail, origins, hidden) for detail in error.errors(include_url=False)]
-    else:
-        return Loaded(
-            settings=settings, origins=MappingProxyType(origins), unknown_variables=unknown_variables
-        )
-    # Raised out here so that it has no context: pydantic's error holds the values, secrets included.
-    raise ConfigError(problems)
+    nested = _nested(given)
+    settings = read_plainly(Settings, nested)
+    if settings is None:
+        # Imported here, since most settings are plainly right.
+        from airunner.config.judging import judge
+
+        settings = judge(Settings, nested, origins, secret_paths() | hidden)
+    return Loaded(settings=settings, origins=MappingProxyType(origins), unknown_variables=unknown_variables)
 
 
 def _nested(layer: Layer) -> dict[str, object]:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
-from pydantic.fields import FieldInfo
-
+from airunner.config.section import Section, SettingField, setting
 from airunner.config.values import (
     AccountId,
     BucketName,
@@ -33,6 +30,7 @@ from airunner.config.values import (
     ReplicaUrl,
     SchemaName,
     Seconds,
+    Secret,
     SecretKey,
     ServerUrl,
     TableName,
@@ -91,25 +89,17 @@ class LogFormat(StrEnum):
     CONSOLE = "console"
 
 
-class Section(BaseModel):
-    """A part of the tree: immutable, and closed to keys it does not know."""
-
-    # Inputs are hidden because pydantic's own error text would repeat secrets.
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
 class TlsSettings(Section):
     """Certificate and key of the server; both or none."""
 
     cert_file: FilePath | None = None
     key_file: FilePath | None = None
 
-    @model_validator(mode="after")
-    def _both_or_none(self) -> TlsSettings:
+    def check(self) -> None:
+        """Raise ValueError for one without the other."""
         if (self.cert_file is None) != (self.key_file is None):
             missing = "cert_file" if self.cert_file is None else "key_file"
             raise ValueError(f"must have both cert_file and key_file, or none; {missing} is missing")
-        return self
 
 
 class ServerSettings(Section):
@@ -129,21 +119,20 @@ class AwsSettings(Section):
     region: RegionName = ""
     endpoint_url: ServerUrl | None = None
     env: EnvironmentName = "dev"
-    row_format: WholeNumber = Field(default=1, ge=1, le=2)
+    row_format: WholeNumber = setting(default=1, ge=1, le=2)
 
-    @model_validator(mode="after")
-    def _whole_credentials(self) -> AwsSettings:
+    def check(self) -> None:
+        """Raise ValueError for a part of credentials."""
         if (self.access_key_id is None) != (self.secret_access_key is None):
             raise ValueError("must have both access_key_id and secret_access_key, or none")
         if self.session_token and not self.access_key_id:
             raise ValueError("must have access_key_id and secret_access_key beside session_token")
-        return self
 
 
 class SqsSettings(Section):
     """The queues that exist: logical name -> URL; one without a URL is found by its name."""
 
-    queues: QueueAddresses = Field(default={"default": ""})
+    queues: QueueAddresses = setting(default={"default": ""})
 
 
 class DynamodbSettings(Section):
@@ -170,12 +159,12 @@ class StoreSettings(Section):
     """Where jobs and events are kept, how many and how long. The sections below are for type `aws`."""
 
     type: StoreType = StoreType.SQLITE
-    max_queued_jobs_per_queue: WholeNumber = Field(default=0, ge=0)
-    job_retention_days: WholeNumber = Field(default=7, ge=1, le=MAX_RETENTION_DAYS)
-    event_retention_days: WholeNumber = Field(default=30, ge=1, le=MAX_RETENTION_DAYS)
+    max_queued_jobs_per_queue: WholeNumber = setting(default=0, ge=0)
+    job_retention_days: WholeNumber = setting(default=7, ge=1, le=MAX_RETENTION_DAYS)
+    event_retention_days: WholeNumber = setting(default=30, ge=1, le=MAX_RETENTION_DAYS)
     secrets_after_end: Literal["keep", "drop"] = "keep"
     purge_by: Literal["server", "housekeeping"] = "server"
-    listing_shards: WholeNumber = Field(default=8, ge=1, le=MAX_LISTING_SHARDS)
+    listing_shards: WholeNumber = setting(default=8, ge=1, le=MAX_LISTING_SHARDS)
     aws: AwsSettings = AwsSettings()
     sqs: SqsSettings = SqsSettings()
     dynamodb: DynamodbSettings = DynamodbSettings()
@@ -185,10 +174,10 @@ class StoreSettings(Section):
 class BatchingSettings(Section):
     """How workers gather output into batches; stamped on each job at enqueue."""
 
-    flush_interval_seconds: WholeNumber = Field(default=2, ge=1, le=3_600)
-    max_batch_size: WholeNumber = Field(default=50, ge=1, le=50)
-    max_batch_bytes: WholeNumber = Field(default=262_144, ge=1_024, le=358_400)
-    playback_interval_millis: WholeNumber = Field(default=50, ge=1, le=60_000)
+    flush_interval_seconds: WholeNumber = setting(default=2, ge=1, le=3_600)
+    max_batch_size: WholeNumber = setting(default=50, ge=1, le=50)
+    max_batch_bytes: WholeNumber = setting(default=262_144, ge=1_024, le=358_400)
+    playback_interval_millis: WholeNumber = setting(default=50, ge=1, le=60_000)
     adaptive: bool = True
 
 
@@ -196,61 +185,57 @@ class ExecutionSettings(Section):
     """Defaults of the ExecutionConfig that each job carries."""
 
     batching: BatchingSettings = BatchingSettings()
-    heartbeat_interval_seconds: WholeNumber = Field(default=30, ge=1, le=MAX_VISIBILITY_SECONDS)
+    heartbeat_interval_seconds: WholeNumber = setting(default=30, ge=1, le=MAX_VISIBILITY_SECONDS)
 
 
 class QueueDefaults(Section):
     """What a request that says nothing gets."""
 
-    visibility_timeout_seconds: WholeNumber = Field(default=300, ge=1, le=MAX_VISIBILITY_SECONDS)
-    max_attempts: WholeNumber = Field(default=3, ge=1, le=100)
+    visibility_timeout_seconds: WholeNumber = setting(default=300, ge=1, le=MAX_VISIBILITY_SECONDS)
+    max_attempts: WholeNumber = setting(default=3, ge=1, le=100)
 
 
 class LimitSettings(Section):
     """Bounds of one server process; zero turns off what has a rate."""
 
-    max_streams_per_job: WholeNumber = Field(default=10, ge=1)
-    max_streams: WholeNumber = Field(default=5_000, ge=1)
-    max_streams_per_principal: WholeNumber = Field(default=2_000, ge=1)
-    max_waiting_calls: WholeNumber = Field(default=10_000, ge=1)
-    max_waiting_writes: WholeNumber = Field(default=10_000, ge=1)
-    max_queue_names: WholeNumber = Field(default=10_000, ge=1)
-    max_body_bytes: WholeNumber = Field(default=268_435_456, ge=134_217_728)
-    calls_per_second: WholeNumber = Field(default=5_000, ge=0)
-    call_burst: WholeNumber = Field(default=20_000, ge=1)
-    failed_keys_per_minute: WholeNumber = Field(default=20, ge=0)
-    max_message_bytes: WholeNumber = Field(default=4_194_304, ge=1_024, le=67_108_864)
-    maintenance_interval_seconds: Seconds = Field(default=30, gt=0, le=MAX_WAIT_SECONDS)
-    shutdown_grace_seconds: Seconds = Field(default=5, ge=0, le=MAX_WAIT_SECONDS)
+    max_streams_per_job: WholeNumber = setting(default=10, ge=1)
+    max_streams: WholeNumber = setting(default=5_000, ge=1)
+    max_streams_per_principal: WholeNumber = setting(default=2_000, ge=1)
+    max_waiting_calls: WholeNumber = setting(default=10_000, ge=1)
+    max_waiting_writes: WholeNumber = setting(default=10_000, ge=1)
+    max_queue_names: WholeNumber = setting(default=10_000, ge=1)
+    max_body_bytes: WholeNumber = setting(default=268_435_456, ge=134_217_728)
+    calls_per_second: WholeNumber = setting(default=5_000, ge=0)
+    call_burst: WholeNumber = setting(default=20_000, ge=1)
+    failed_keys_per_minute: WholeNumber = setting(default=20, ge=0)
+    max_message_bytes: WholeNumber = setting(default=4_194_304, ge=1_024, le=67_108_864)
+    maintenance_interval_seconds: Seconds = setting(default=30, gt=0, le=MAX_WAIT_SECONDS)
+    shutdown_grace_seconds: Seconds = setting(default=5, ge=0, le=MAX_WAIT_SECONDS)
 
 
-with warnings.catch_warnings():
-    # Its setting `schema` hides an old method of pydantic, which nobody calls.
-    warnings.simplefilter("ignore", UserWarning)
+class PostgresSettings(Section):
+    """The application's database, and the schema in it that is ours."""
 
-    class PostgresSettings(Section):
-        """The application's database, and the schema in it that is ours."""
+    dsn: SecretKey | None = None
+    listen_dsn: SecretKey | None = None
+    schema: SchemaName = "airunner"
 
-        dsn: SecretKey | None = None
-        listen_dsn: SecretKey | None = None
-        schema: SchemaName = "airunner"  # type: ignore[assignment]  # see above
+    @property
+    def dsn_text(self) -> str:
+        """The address itself; empty if there is none."""
+        return _without_driver(self.dsn)
 
-        @property
-        def dsn_text(self) -> str:
-            """The address itself; empty if there is none."""
-            return _without_driver(self.dsn)
-
-        @property
-        def listen_dsn_text(self) -> str:
-            """The address to listen at."""
-            return _without_driver(self.listen_dsn) or self.dsn_text
+    @property
+    def listen_dsn_text(self) -> str:
+        """The address to listen at."""
+        return _without_driver(self.listen_dsn) or self.dsn_text
 
 
 class OutboxSettings(Section):
     """Where relays send the rows of the outbox."""
 
     sink: Literal["sqs", "jobs"] = "sqs"
-    queues: OutboxAddresses = Field(default={})
+    queues: OutboxAddresses = setting(default={})
     metrics_listen: ListenAddress | None = None
 
 
@@ -259,18 +244,18 @@ class GenerationSettings(Section):
 
     queue_url: ServerUrl | None = None
     dead_letter_url: ServerUrl | None = None
-    max_receive_count: WholeNumber = Field(default=5, ge=1, le=1_000)
-    session_days: WholeNumber = Field(default=0, ge=0, le=MAX_RETENTION_DAYS)
+    max_receive_count: WholeNumber = setting(default=5, ge=1, le=1_000)
+    session_days: WholeNumber = setting(default=0, ge=0, le=MAX_RETENTION_DAYS)
     handlers: CommaList[str] = ()
     start_worker: bool = False
-    concurrency: WholeNumber = Field(default=5, ge=1, le=10)
-    settings_refresh_millis: WholeNumber = Field(default=30_000, ge=100, le=3_600_000)
-    idle_delay_millis: WholeNumber = Field(default=0, ge=0, le=3_600_000)
-    visibility_seconds: WholeNumber = Field(default=120, ge=10, le=MAX_VISIBILITY_SECONDS)
-    handler_deadline_seconds: WholeNumber = Field(default=900, ge=1, le=39_600)
-    retry_first_seconds: WholeNumber = Field(default=30, ge=1, le=900)
-    retry_max_seconds: WholeNumber = Field(default=900, ge=1, le=MAX_VISIBILITY_SECONDS)
-    drain_seconds: Seconds = Field(default=30, ge=0, le=MAX_VISIBILITY_SECONDS)
+    concurrency: WholeNumber = setting(default=5, ge=1, le=10)
+    settings_refresh_millis: WholeNumber = setting(default=30_000, ge=100, le=3_600_000)
+    idle_delay_millis: WholeNumber = setting(default=0, ge=0, le=3_600_000)
+    visibility_seconds: WholeNumber = setting(default=120, ge=10, le=MAX_VISIBILITY_SECONDS)
+    handler_deadline_seconds: WholeNumber = setting(default=900, ge=1, le=39_600)
+    retry_first_seconds: WholeNumber = setting(default=30, ge=1, le=900)
+    retry_max_seconds: WholeNumber = setting(default=900, ge=1, le=MAX_VISIBILITY_SECONDS)
+    drain_seconds: Seconds = setting(default=30, ge=0, le=MAX_VISIBILITY_SECONDS)
     metrics_listen: ListenAddress | None = None
 
 
@@ -283,13 +268,13 @@ class FleetSettings(Section):
     housekeeping_queue_url: ServerUrl | None = None
     parameter_prefix: ParameterPath = "/runs-fleet/runners"
     run: OptionalDistinctCommaList[FleetPart] = ()
-    max_runtime_minutes: WholeNumber = Field(default=360, ge=1, le=MAX_RUNTIME_MINUTES)
+    max_runtime_minutes: WholeNumber = setting(default=360, ge=1, le=MAX_RUNTIME_MINUTES)
     require_token: bool = True
     requeue_interrupted: bool = True
-    prices: HourlyPrices = Field(default={})
+    prices: HourlyPrices = setting(default={})
     runner_api_key: SecretKey | None = None
     metadata_url: ServerUrl = "http://169.254.169.254"
-    runner_wait_seconds: Seconds = Field(default=300, ge=0, le=86_400)
+    runner_wait_seconds: Seconds = setting(default=300, ge=0, le=86_400)
     cloudwatch_namespace: MetricNamespace = "RunsFleet"
     metrics_listen: ListenAddress | None = None
 
@@ -302,10 +287,10 @@ class FleetSettings(Section):
 class DiagSettings(Section):
     """What `airunner diag` sends, and to which server."""
 
-    user_id: str = Field(default="", max_length=200)
+    user_id: str = setting(default="", max_length=200)
     base_url: ServerUrl | None = None
-    job_type: str = Field(default="airunner.ping", min_length=1, max_length=128)
-    outputs: WholeNumber | None = Field(default=None, ge=1, le=1_000)
+    job_type: str = setting(default="airunner.ping", min_length=1, max_length=128)
+    outputs: WholeNumber | None = setting(default=None, ge=1, le=1_000)
     use_mock: bool | None = None
 
 
@@ -322,7 +307,7 @@ class ClientSettings(Section):
     events_server: CommaList[ServerUrl] = ()
     api_key: SecretKey | None = None
     ca_file: FilePath | None = None
-    timeout_seconds: Seconds = Field(default=30, gt=0, le=MAX_WAIT_SECONDS)
+    timeout_seconds: Seconds = setting(default=30, gt=0, le=MAX_WAIT_SECONDS)
 
     @property
     def api_key_text(self) -> str:
@@ -334,22 +319,22 @@ class WorkerSettings(Section):
     """What one worker serves, and how it stops. Empty ids are filled in when the worker starts."""
 
     queues: DistinctCommaList[QueueName] = ("default",)
-    concurrency: WholeNumber = Field(default=1, ge=1, le=1_000)
+    concurrency: WholeNumber = setting(default=1, ge=1, le=1_000)
     worker_id: str = ""
     instance_id: str = ""
-    visibility_timeout_seconds: WholeNumber = Field(default=0, ge=0, le=MAX_VISIBILITY_SECONDS)
-    grace_seconds: Seconds = Field(default=10, ge=0, le=MAX_WAIT_SECONDS)
-    drain_seconds: Seconds = Field(default=30, ge=0, le=MAX_VISIBILITY_SECONDS)
-    refused_token_seconds: Seconds = Field(default=60, ge=1, le=MAX_WAIT_SECONDS)
+    visibility_timeout_seconds: WholeNumber = setting(default=0, ge=0, le=MAX_VISIBILITY_SECONDS)
+    grace_seconds: Seconds = setting(default=10, ge=0, le=MAX_WAIT_SECONDS)
+    drain_seconds: Seconds = setting(default=30, ge=0, le=MAX_VISIBILITY_SECONDS)
+    refused_token_seconds: Seconds = setting(default=60, ge=1, le=MAX_WAIT_SECONDS)
     handlers: CommaList[str] = ()
-    handler_processes: WholeNumber = Field(default=0, ge=0, le=256)
+    handler_processes: WholeNumber = setting(default=0, ge=0, le=256)
     commands: bool = True
     work_dir: FilePath | None = None
     redact_names: CommaList[str] = ()
     git_allow_file: bool = False
-    git_depth: WholeNumber = Field(default=1, ge=0, le=1_000_000)
+    git_depth: WholeNumber = setting(default=1, ge=0, le=1_000_000)
     spool_dir: FilePath | None = None
-    spool_max_bytes: WholeNumber = Field(default=1_073_741_824, ge=0)
+    spool_max_bytes: WholeNumber = setting(default=1_073_741_824, ge=0)
     metrics_listen: ListenAddress | None = None
 
 
@@ -381,7 +366,7 @@ class Settings(Section):
 
 
 @cache
-def setting_fields() -> Mapping[str, FieldInfo]:
+def setting_fields() -> Mapping[str, SettingField]:
     """Every single setting by its dotted path, in the order of the tree."""
     return MappingProxyType(dict(_fields_below(Settings, "")))
 
@@ -389,7 +374,7 @@ def setting_fields() -> Mapping[str, FieldInfo]:
 @cache
 def secret_paths() -> frozenset[str]:
     """The settings that are never shown."""
-    return frozenset(path for path, field in setting_fields().items() if _holds_secret(field.annotation))
+    return frozenset(_secrets_below(Settings, ""))
 
 
 def value_at(settings: Settings, path: str) -> object:
@@ -400,21 +385,27 @@ def value_at(settings: Settings, path: str) -> object:
     return value
 
 
-def _without_driver(dsn: SecretStr | None) -> str:
+def _without_driver(dsn: Secret | None) -> str:
     """Return an address as PostgreSQL has it: SQLAlchemy's name a driver before the colon."""
     return re.sub(r"^(postgres(?:ql)?)\+\w+:", r"\1:", dsn.get_secret_value()) if dsn else ""
 
 
-def _holds_secret(kind: object) -> bool:
-    return kind is SecretStr or any(_holds_secret(part) for part in get_args(kind))
-
-
-def _fields_below(section: type[BaseModel], prefix: str) -> list[tuple[str, FieldInfo]]:
-    found: list[tuple[str, FieldInfo]] = []
-    for name, field in section.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            found += _fields_below(kind, f"{prefix}{name}.")
+def _fields_below(section: type[Section], prefix: str) -> Iterator[tuple[str, SettingField]]:
+    for name, known in section.settings().items():
+        if isinstance(known.default, Section):
+            yield from _fields_below(type(known.default), f"{prefix}{name}.")
         else:
-            found.append((f"{prefix}{name}", field))
-    return found
+            yield f"{prefix}{name}", known
+
+
+def _secrets_below(section: type[Section], prefix: str) -> Iterator[str]:
+    kinds = get_type_hints(section)
+    for name, known in section.settings().items():
+        if isinstance(known.default, Section):
+            yield from _secrets_below(type(known.default), f"{prefix}{name}.")
+        elif _holds_secret(kinds[name]):
+            yield f"{prefix}{name}"
+
+
+def _holds_secret(kind: object) -> bool:
+    return kind is Secret or any(_holds_secret(part) for part in get_args(kind))

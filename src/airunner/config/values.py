@@ -9,18 +9,60 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
-from pydantic_core import CoreSchema, core_schema
-
+from airunner.config.errors import HIDDEN
+from airunner.config.section import Limits
 from airunner.domain.limits import is_loopback, is_replica_address
 
 Item = TypeVar("Item")
 MAX_PORT = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """A rule that makes of a value what its kind expects."""
+
+    function: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """A rule for a value of the right kind."""
+
+    function: Callable[[Any], Any]
+
+
+class Secret:
+    """A text that nothing prints."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def get_secret_value(self) -> str:
+        """Return the text itself."""
+        return self._text
+
+    def __len__(self) -> int:
+        return len(self._text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __repr__(self) -> str:
+        return f"Secret('{HIDDEN if self._text else ''}')"
+
+    def __str__(self) -> str:
+        return HIDDEN if self._text else ""
 
 
 class ListenAddress(str):
@@ -50,10 +92,6 @@ class ListenAddress(str):
     def is_loopback(self) -> bool:
         """True only for what certainly is this machine."""
         return is_loopback(self.host)
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(cls, core_schema.str_schema())
 
 
 def _split_address(text: str) -> tuple[str, str]:
@@ -174,46 +212,46 @@ def _check_address(value: object) -> object:
     return _check_url(value) if isinstance(value, str) and value else value or ""
 
 
-def _matching(pattern: str, what: str) -> AfterValidator:
+def _matching(pattern: str, what: str) -> After:
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
             raise ValueError(f"must be {what}")
         return text
 
-    return AfterValidator(check)
+    return After(check)
 
 
-def _check_secret(secret: SecretStr) -> SecretStr:
+def _check_secret(secret: Secret) -> Secret:
     """Keys travel in HTTP headers, and a stray line break from a file is a common accident."""
     if not re.fullmatch(r"[\x21-\x7e]+", secret.get_secret_value()):
         raise ValueError("must be printable ASCII text without blanks")
     return secret
 
 
-CommaList = Annotated[tuple[Item, ...], BeforeValidator(_split_commas)]
-DistinctCommaList = Annotated[CommaList[Item], Field(min_length=1), AfterValidator(_refuse_repeats)]
-OptionalDistinctCommaList = Annotated[CommaList[Item], AfterValidator(_refuse_repeats)]
-WholeNumber = Annotated[int, BeforeValidator(_refuse_bool)]
-Seconds = Annotated[float, BeforeValidator(_refuse_bool), Field(allow_inf_nan=False)]
-FilePath = Annotated[Path, BeforeValidator(_parse_path)]
-ServerUrl = Annotated[str, AfterValidator(_check_url)]
-ReplicaUrl = Annotated[str, AfterValidator(_check_replica_url)]
-QueueName = Annotated[str, AfterValidator(_check_queue_name)]
+CommaList = Annotated[tuple[Item, ...], Before(_split_commas)]
+DistinctCommaList = Annotated[CommaList[Item], Limits(min_length=1), After(_refuse_repeats)]
+OptionalDistinctCommaList = Annotated[CommaList[Item], After(_refuse_repeats)]
+WholeNumber = Annotated[int, Before(_refuse_bool)]
+Seconds = Annotated[float, Before(_refuse_bool), Limits(allow_inf_nan=False)]
+FilePath = Annotated[Path, Before(_parse_path)]
+ServerUrl = Annotated[str, After(_check_url)]
+ReplicaUrl = Annotated[str, After(_check_replica_url)]
+QueueName = Annotated[str, After(_check_queue_name)]
 QueueAddresses = Annotated[
-    Mapping[QueueName, Annotated[str, BeforeValidator(_check_address)]],
-    BeforeValidator(_split_addresses),
-    Field(min_length=1),
+    Mapping[QueueName, Annotated[str, Before(_check_address)]],
+    Before(_split_addresses),
+    Limits(min_length=1),
 ]
 OutboxAddresses = Annotated[
     Mapping[QueueName, ServerUrl],
-    BeforeValidator(_split_addresses),
+    Before(_split_addresses),
 ]
 HourlyPrices = Annotated[
     Mapping[
         Annotated[str, _matching(r"[a-z0-9.-]{1,40}", "a type of instance, such as m7i.large")],
-        Annotated[float, BeforeValidator(_refuse_bool), Field(ge=0, le=1_000_000, allow_inf_nan=False)],
+        Annotated[float, Before(_refuse_bool), Limits(ge=0, le=1_000_000, allow_inf_nan=False)],
     ],
-    BeforeValidator(_split_prices),
+    Before(_split_prices),
 ]
 ParameterPath = Annotated[
     str,
@@ -243,4 +281,4 @@ MetricNamespace = Annotated[
 SchemaName = Annotated[
     str, _matching(r"(?s)(?=.{1,63}$)[^\0]+", "the name of a schema of PostgreSQL: 1 to 63 characters")
 ]
-SecretKey = Annotated[SecretStr, AfterValidator(_check_secret)]
+SecretKey = Annotated[Secret, After(_check_secret)]

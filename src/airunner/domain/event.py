@@ -244,6 +244,17 @@ class StreamProgress:
         self.position = max(self.position, stored.position)
         return wanted
 
+    def is_whole(self, stored: EncodedEvent) -> bool:
+        """Return whether all single events of a stored one are wanted, whenever they were written."""
+        return not self.from_timestamp and self.position < Position(stored.attempt, stored.first_sequence)
+
+    def pass_over(self, stored: EncodedEvent, last_timestamp: int) -> None:
+        """Go on behind a stored event that is taken as a whole; its last single event has this time."""
+        if stored.attempt != self._attempt:
+            self._attempt, self.last_timestamp = stored.attempt, 0
+        self.last_timestamp = max(self.last_timestamp, last_timestamp)
+        self.position = stored.position
+
     def _take(
         self, attempt: int, first: int, times: Sequence[int], datas: Sequence[EventData]
     ) -> list[Event]:

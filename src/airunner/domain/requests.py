@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from airunner.domain import limits
 from airunner.domain.answers import DeadLetter, DeadLetterReason
 from airunner.domain.errors import InvalidArgument
-from airunner.domain.event import Position
 from airunner.domain.record import record
 
 if TYPE_CHECKING:
@@ -134,6 +133,8 @@ class StreamRequest:
         limits.check_range(self.from_timestamp, "from_timestamp", 0, limits.MAX_INSTANT)
         limits.check_range(self.attempt, "attempt", 0, 2**31 - 1)
         if self.cursor:
+            from airunner.domain.event import Position  # late: few requests are about events
+
             Position.from_cursor(self.cursor)
         return self
 

@@ -11,9 +11,10 @@ from airunner.domain.requests import StreamRequest
 from airunner.reading.log_lines import LineAssembly
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
     from typing import TypeAlias
 
+    from airunner.domain.event import Event
     from airunner.domain.job import Job
     from airunner.reading.log_lines import LogLine
     from airunner.services.api import EventsApi
@@ -32,10 +33,21 @@ async def read_lines(
     events: EventsApi, job_id: str, attempt: int = 0, *, on_gap: OnGap
 ) -> AsyncGenerator[LogLine, None]:
     """Yield the stored lines of a job, or of one attempt, in order."""
-    request = StreamRequest(job_id=job_id, attempt=attempt, event_filter=_FILTER, follow=False)
-    async with aclosing(_lines(events, request, on_gap)) as lines:
+    async with aclosing(_lines(events, output_request(job_id, attempt), on_gap)) as lines:
         async for line in lines:
             yield line
+
+
+def output_request(job_id: str, attempt: int = 0) -> StreamRequest:
+    """Return the request for the stored output of a job, or of one attempt, and for what is lost of it."""
+    return StreamRequest(job_id=job_id, attempt=attempt, event_filter=_FILTER, follow=False)
+
+
+def feed(assembly: LineAssembly, event: Event, on_gap: OnGap) -> Iterator[LogLine]:
+    """Take the next event of such a request; yield the lines that it ends."""
+    if isinstance(event.data, Gap):
+        on_gap(event.data)
+    return assembly.feed(event)
 
 
 async def read_last_lines(
@@ -107,9 +119,7 @@ async def _lines(
     assembly = LineAssembly(from_start=from_start)
     async with aclosing(events.stream_events(request)) as stream:
         async for event in stream:
-            if isinstance(event.data, Gap):
-                on_gap(event.data)
-            for line in assembly.feed(event):
+            for line in feed(assembly, event, on_gap):
                 yield line
     for line in assembly.finish():
         yield line

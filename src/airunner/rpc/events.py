@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from airunner.codec.answers import published_to_pb, stream_published_to_pb
-from airunner.codec.requests import publish_from_pb
+from airunner.codec.publishing import publish_from_pb
 from airunner.codec.streams import accepts_packed, batch_to_pb, stream_from_pb, streamed_to_pb
 from airunner.domain.errors import InvalidArgument
 from airunner.rpc.bodies import current_body

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airunner.codec import answers, requests
+from airunner.codec import answers, publishing, requests
 from airunner.codec.completions import CompletionReader
 from airunner.domain.outcomes import prepare_entries, send_entries, single
 
@@ -87,7 +87,7 @@ class JobServiceEndpoint:
         self, request: pb.ReleaseJobRequest, _: RequestContext[pb.ReleaseJobRequest, pb.ReleaseJobResponse]
     ) -> pb.ReleaseJobResponse:
         """Give a held job back."""
-        release, events = requests.release_from_pb(request, self._clock.now())
+        release, events = publishing.release_from_pb(request, self._clock.now())
         return answers.released_to_pb(await self._service.release_encoded(release, events))
 
     async def get_job(

@@ -114,12 +114,12 @@ def _for_development(config_file: Path | None, flags: Mapping[str, object]) -> S
     settings = loaded.settings
     worker = settings.worker
     if loaded.origins["worker.concurrency"] == "default":
-        worker = worker.model_copy(update={"concurrency": _CONCURRENCY})
+        worker = worker.but(concurrency=_CONCURRENCY)
     requested = ServiceName.GENERATIONS in settings.services
     services = [ServiceName.JOBS, ServiceName.EVENTS]
     if requested or settings.postgres.dsn:
         services.append(ServiceName.GENERATIONS)
-    return settings.model_copy(update={"worker": worker, "tls": TlsSettings(), "services": tuple(services)})
+    return settings.but(worker=worker, tls=TlsSettings(), services=tuple(services))
 
 
 async def _serve_and_work(settings: Settings) -> None:
@@ -141,7 +141,7 @@ async def _work_for(server: Server, settings: Settings, url: str) -> None:
     from airunner.app import build_client, build_worker
     from airunner.config import ClientSettings
 
-    settings = settings.model_copy(update={"client": ClientSettings(server=(url,))})
+    settings = settings.but(client=ClientSettings(server=(url,)))
     async with build_client(settings) as client:
         worker = build_worker(settings, client)
 

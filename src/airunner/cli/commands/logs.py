@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from airunner.cli.exit_codes import ExitCode
 from airunner.cli.options import ANY_SERVER, AsJson, ConnectionOptions, JobId
 from airunner.cli.printing import print_json
-from airunner.cli.session import with_clients
+from airunner.cli.session import SOON_ROUNDS, with_clients
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -61,8 +61,12 @@ def logs(
     except InvalidArgument as error:
         raise InvalidArgument(f"--grep: {error.text}") from None
     printer = _JsonPrinter(job_id) if as_json else _LinePrinter(chosen, timestamps=timestamps)
+    is_plain = not (as_json or timestamps or tail or stream) and grep is None
 
     async def work(quick_client: AsyncClient, client: AsyncClient) -> int:
+        if is_plain and isinstance(printer, _LinePrinter) and not sys.stdout.isatty():
+            await _copy(client, job_id, attempt, printer)
+            return 0
         printed = 0
         async with aclosing(_chosen_lines(quick_client, client, job_id, attempt, tail, chosen)) as lines:
             async for line in lines:
@@ -75,6 +79,26 @@ def logs(
     finally:
         printer.finish()
     return ExitCode.FAILED if grep is not None and not printed else ExitCode.OK
+
+
+async def _copy(client: AsyncClient, job_id: str, attempt: int, printer: _LinePrinter) -> None:
+    """Write everything, whole batches at once where they consist of whole lines."""
+    from airunner.cli.screen.event_view import say_gap
+    from airunner.reading.log_lines import LineAssembly
+    from airunner.reading.log_tail import feed, output_request
+
+    assembly = LineAssembly()
+    output = client.stream_output(output_request(job_id, attempt), first_rounds=SOON_ROUNDS)
+    async with aclosing(output):
+        async for piece in output:
+            if isinstance(piece, bytes):
+                printer.copy(piece)
+                continue
+            for event in piece:
+                for line in feed(assembly, event, say_gap):
+                    printer.show(line)
+    for line in assembly.finish():
+        printer.show(line)
 
 
 async def _chosen_lines(
@@ -142,6 +166,11 @@ class _LinePrinter:
             last.write(b"\n", line.timestamp)
         stream.write(self._content(line), line.timestamp)
         self._last = stream
+
+    def copy(self, lines: bytes) -> None:
+        """Write whole lines as they are, of whichever stream."""
+        stream = self._last = self._last or next(iter(self._streams.values()))
+        stream.write(lines if stream.at_line_start else b"\n" + lines, 0)
 
     def finish(self) -> None:
         if self._last:

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 # Bold and inverse, so that the text keeps whatever colours it has.
 MARK_BEGIN: Final = "\x1b[1;7m"
 MARK_END: Final = "\x1b[22;27m"
+BOLD_UNDERLINED: Final = "\x1b[1;4m"
+DIM: Final = "\x1b[2m"
+COLOUR_END: Final = "\x1b[0m"
+# What terminals are called that only print.
+_DUMB: Final = frozenset({"dumb", "unknown"})
 
 _SGR: Final = r"\x1b\[[0-9;:]*m"
 _SEQUENCE: Final = re.compile(
@@ -91,21 +96,20 @@ def wrap(line: str, width: int) -> list[str]:
 
 def wants_colours(stream: TextIO) -> bool:
     """Return whether a stream shows colours and the person there wants them."""
-    if not stream.isatty():
+    if not can_redraw(stream):
         return False
-    from rich.console import Console
+    from airunner.config import process_environment
 
-    console = Console(file=stream)
-    return console.color_system is not None and not console.no_color
+    return not process_environment().get("NO_COLOR")
 
 
 def can_redraw(stream: TextIO) -> bool:
     """Return whether a stream is a terminal on which a line can be drawn over."""
     if not stream.isatty():
         return False
-    from rich.console import Console
+    from airunner.config import process_environment
 
-    return not Console(file=stream).is_dumb_terminal
+    return process_environment().get("TERM", "").lower() not in _DUMB
 
 
 class StatusLine:
@@ -120,7 +124,7 @@ class StatusLine:
         """Show the text, cut to the width of the terminal."""
         if self.enabled:
             columns = shutil.get_terminal_size().columns
-            self._stream.write(f"\r\x1b[0m\x1b[2K\x1b[2m{text[: columns - 1]}\x1b[0m")
+            self._stream.write(f"\r\x1b[0m\x1b[2K{DIM}{text[: columns - 1]}{COLOUR_END}")
             self._stream.flush()
             self._drawn = True
 
