@@ -251,6 +251,7 @@ class OutboxSettings(Section):
 
     sink: Literal["sqs", "jobs"] = "sqs"
     queues: OutboxAddresses = Field(default={})
+    start_relay: bool = False
     metrics_listen: ListenAddress | None = None
 
 
