@@ -17,9 +17,10 @@ import asyncpg
 import httpx
 import pytest
 
+from airunner.generation.diagnosis.hops import HopName
 from airunner.local.postgres import LocalPostgres
 from airunner.testing.conditions import until
-from tests.acceptance.command_line import LIMIT_SECONDS, CommandLine
+from tests.acceptance.command_line import LIMIT_SECONDS, CommandLine, Started, eventually
 from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
 from tests.support.postgres import administer, new_database
 from tests.support.processes import RunningProcess, unused_port
@@ -32,6 +33,8 @@ COMMANDS = {
     "django": (str(EXAMPLE / "shop_django.py"), "runserver", "--noreload", "127.0.0.1:PORT"),
 }
 RICH, POOR = 1, 2
+HOPS = [name.value for name in HopName]
+_BOTH_SCOPES = ("--scope", "jobs:submit", "--scope", "jobs:read")
 # Roles are the whole server's: another test may have made them.
 _ROLE = """
 DO $$BEGIN CREATE ROLE {name} LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END$$
@@ -97,6 +100,7 @@ async def test_the_page_from_its_first_command_to_the_browser(
         key = person.text(
             "keys", "create", "sql:shop", "--scope", "jobs:read", "--data-dir", "data", "--init"
         )
+        checker = person.text("keys", "create", "diag", *_BOTH_SCOPES, "--data-dir", "data").split()[-1]
         person.variables["DATABASE_URL"] = postgres.dsn(database, user="airunner_server")
         where = ("--listen", listen, "--data-dir", "data")
         with (
@@ -109,6 +113,32 @@ async def test_the_page_from_its_first_command_to_the_browser(
             shop_dsn = postgres.dsn(database, user="shop")
             async with opened_shop("fastapi", shop_dsn, tmp_path, variables) as shop:
                 await check_pictures(shop, tmp_path)
+            check_hops(person, f"http://{listen}", checker, server)
+
+
+def check_hops(person: CommandLine, url: str, key: str, server: Started) -> None:
+    """Have an item pass all processes, as operators do, and a server named that is gone."""
+    person.variables.update({
+        "INTEGRATION_TEST_USER_ID": "1",
+        "INTEGRATION_BASE_URL": url,
+        "AIRUNNER_API_KEY": key,
+    })  # fmt: skip
+    told: list[bytes] = []
+
+    def passes() -> bool:
+        done = person.run("diag", "queue", "--json")
+        told.append(done.stdout)
+        return done.returncode == 0
+
+    # A machine that is busy may tell a verdict late, which is a broken hop too.
+    eventually(passes, "an item passes all hops")
+    found = json.loads(told[-1])
+    assert (found["broken"], [hop["hop"] for hop in found["hops"]]) == ("", HOPS)
+    server.send(signal.SIGTERM)
+    assert server.ended() == 0
+    broken = person.run("diag", "queue")
+    assert broken.returncode == 1
+    assert "server is broken: " in broken.stderr.decode()
 
 
 async def check_pictures(shop: Shop, folder: Path) -> None:

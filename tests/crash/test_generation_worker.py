@@ -60,11 +60,11 @@ async def test_a_queue_without_a_redrive_policy_is_refused(
     assert "has no redrive policy" in worker.printed()
 
 
-async def test_a_server_has_a_worker_beside_it_and_drains_it_first(site: Site) -> None:
+async def test_a_server_has_a_relay_and_a_worker_beside_it_and_drains_them_first(site: Site) -> None:
     session_id = await enqueue(site.database, "paint", {"waits": True})
-    await send_all(site.database, site.queue)
     server = site.start(
         *("server", "--no-auth", "--listen", "127.0.0.1:0", "--data-dir", str(site.folder / "data")),
+        AIRUNNER_OUTBOX__START_RELAY="true",
         START_GEN_WORKER="true",
         AIRUNNER_GENERATION__HANDLERS=str(site.folder / "handlers.py"),
     )

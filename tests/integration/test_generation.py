@@ -212,6 +212,10 @@ async def test_copies_of_a_message_have_one_effect_and_one_letter(
         bodies = await database.fetch("SELECT payload::text AS body FROM airunner.outbox")
         await queue.send([NewMessage(body=row["body"]) for row in bodies] * 2)
         await until(lambda: not queue._kept)
+        # Sessions outlive their rows of the ledger.
+        await database.execute("DELETE FROM airunner.outbox_effects")
+        await queue.send([NewMessage(body=row["body"]) for row in bodies])
+        await until(lambda: not queue._kept)
     assert sorted(calls) == ["bad", "good"]
     assert sorted(what for _, what in await effects(database)) == ["done", "failed:bad"]
     assert len(await letters(queue)) == 1
@@ -279,8 +283,13 @@ async def test_what_nobody_handles_or_enqueued_is_put_aside(
     assert queue.dead_letters
     found = await queue.dead_letters.receive(2)
     assert {letter.attributes["reason"] for letter in found} == {"unhandled", "unknown_session"}
-    # No verdict: it can be sent again to workers that have the handler.
+    # No verdict, which nobody could compensate: it is sent again to workers that have the handler.
     await until_sessions(database, queued=1)
+    (letter,) = (letter for letter in found if letter.attributes["reason"] == "unhandled")
+    await queue.send([NewMessage(body=letter.body)])
+    async with working(make_consumer(queue, sessions, registry(unknown=(lambda: "late", HOOKS)))):
+        (row,) = await until_sessions(database, done=1)
+    assert await effects(database) == [(str(row["id"]), "done")]
 
 
 class Outage(SessionTable):

@@ -139,6 +139,17 @@ async def test_a_worker_of_jobs_has_the_handler_of_every_generation_worker(datab
     assert json.loads(row["result"]) == {"n": 3}
 
 
+async def test_a_job_that_nobody_here_handles_waits_for_who_does(database: Database) -> None:
+    async with job_worker(database, registry()) as services:
+        for name in ("unknown", PING):
+            await enqueue(database, name, {})
+        await relay(database, services)
+        await until_sessions(database, done=1, queued=1)
+        rows = await database.fetch("SELECT sink_ref FROM airunner.outbox WHERE name = 'unknown'")
+        waiting = await services.jobs.get_job(rows[0]["sink_ref"])
+        assert (waiting.state, waiting.attempt) == (JobState.SCHEDULED, 0)
+
+
 async def test_jobs_of_other_queues_are_as_they_were(database: Database) -> None:
     calls: list[int] = []
 

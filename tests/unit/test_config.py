@@ -105,6 +105,7 @@ DEFAULTS: Mapping[str, object] = {
     "postgres.schema": "airunner",
     "outbox.sink": "sqs",
     "outbox.queues": {},
+    "outbox.start_relay": False,
     "outbox.metrics_listen": None,
     "generation.queue_url": None,
     "generation.dead_letter_url": None,

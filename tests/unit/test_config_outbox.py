@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from airunner.config import ConfigError, describe, load_settings
+from airunner.app import build_server
+from airunner.config import ConfigError, Settings, describe, load_settings
 from airunner.outbox.start import OutboxRelay, queue_addresses
 
 DSN = "postgresql://shop:very-secret@db/shop"
@@ -80,3 +81,15 @@ def test_a_relay_without_a_database_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="DATABASE_URL"):
         OutboxRelay(load_settings(environ={}, cwd=tmp_path).settings, SystemClock())
+
+
+def test_a_server_does_not_start_a_relay_without_a_database(tmp_path: Path) -> None:
+    environ = {"AIRUNNER_DATA_DIR": str(tmp_path), "AIRUNNER_OUTBOX__START_RELAY": "true"}
+
+    def settings(**more: str) -> Settings:
+        return load_settings(environ={**environ, **more}, cwd=tmp_path, with_database=None).settings
+
+    with pytest.raises(ConfigError, match="DATABASE_URL"):
+        build_server(settings())
+    assert settings(DATABASE_URL=DSN).postgres.dsn_text == DSN
+    build_server(settings(DATABASE_URL=DSN))

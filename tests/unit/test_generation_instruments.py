@@ -17,6 +17,7 @@ from airunner.telemetry.instruments import Instrument
     ("instruments", "flag", "value", "measured"),
     [
         (server_instruments, "generation.start_worker", True, telemetry.GENERATION_METRICS),
+        (server_instruments, "outbox.start_relay", True, telemetry.OUTBOX_METRICS),
         (worker_instruments, "outbox.sink", "jobs", telemetry.VERDICT_METRICS),
         (relay_instruments, "generation.handlers", "handlers.py", telemetry.VERDICT_METRICS),
     ],

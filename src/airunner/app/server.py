@@ -8,16 +8,16 @@ from airunner.app.exporters import build_export_loop, build_exporters
 from airunner.app.fleet import fleet_companions, fleet_of_server
 from airunner.app.services import add_fleet, build_services
 from airunner.app.signers import build_signer
-from airunner.app.workers import build_generation_worker
+from airunner.app.workers import build_generation_worker, build_outbox_relay
 from airunner.domain.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from airunner.config import Settings
     from airunner.generation.session_api.service import GenerationService
-    from airunner.server.companions import CompanionKind
+    from airunner.server.companions import Companion, CompanionKind
     from airunner.server.run import Server
     from airunner.services.composition import Services
 
@@ -106,13 +106,17 @@ def _add_application(settings: Settings, services: Services) -> None:
 
 def _companions(settings: Settings) -> list[CompanionKind]:
     """Return what works in the process of a server; what cannot work is an error at once."""
-    if not (settings.generation.queue_url or settings.outbox.queues or settings.generation.start_worker):
+    builders: dict[str, Callable[[], Companion]] = {}
+    if settings.outbox.start_relay:
+        builders["outbox"] = lambda: build_outbox_relay(settings)
+    if settings.generation.start_worker:
+        builders["generation"] = lambda: build_generation_worker(settings)
+    if not (settings.generation.queue_url or settings.outbox.queues or builders):
         return []
     from airunner.generation.layout import check_apart
     from airunner.server.companions import CompanionKind
 
     check_apart(settings)
-    if not settings.generation.start_worker:
-        return []
-    build_generation_worker(settings)
-    return [CompanionKind(name="generation", build=lambda: build_generation_worker(settings))]
+    for build in builders.values():
+        build()
+    return [CompanionKind(name=name, build=build) for name, build in builders.items()]

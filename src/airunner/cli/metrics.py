@@ -41,8 +41,9 @@ def server_instruments(settings: Settings) -> Sequence[Instrument]:
     from airunner.telemetry.fleet_metrics import FLEET_METRICS
 
     generation = telemetry.GENERATION_METRICS if settings.generation.start_worker else ()
+    outbox = relay_instruments(settings) if settings.outbox.start_relay else ()
     fleet = FLEET_METRICS if settings.fleet.run else ()
-    return (*telemetry.SERVER_METRICS, *generation, *fleet)
+    return (*telemetry.SERVER_METRICS, *generation, *outbox, *fleet)
 
 
 def worker_instruments(settings: Settings) -> Sequence[Instrument]:

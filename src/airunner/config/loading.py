@@ -173,7 +173,7 @@ def _names_generation(given: Layer) -> bool:
     """Return whether a server has to do with generation, by its services or by its settings."""
     services = given.get("services")
     named = services is not None and "generation" in str(services.value)
-    return named or any(path.startswith("generation.") for path in given)
+    return named or any(path.startswith("generation.") or path == "outbox.start_relay" for path in given)
 
 
 def _chosen_file(folder: Path, config_file: Path | None) -> Layer:

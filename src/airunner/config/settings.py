@@ -236,6 +236,7 @@ class OutboxSettings(Section):
 
     sink: Literal["sqs", "jobs"] = "sqs"
     queues: OutboxAddresses = setting(default={})
+    start_relay: bool = False
     metrics_listen: ListenAddress | None = None
 
 

@@ -30,6 +30,7 @@ PASS_SECONDS: Final = 60.0
 PROBE_SECONDS: Final = 5.0
 STEADY_SECONDS: Final = 600.0
 """For how long PostgreSQL must have answered: a worker may still hold a result that it could not write."""
+_SILENCE_MS: Final = 30_000
 _PORTION: Final = 100
 _MAX_PORTIONS: Final = 50
 # Of all that airunner may ever lock in a database of somebody else.
@@ -90,10 +91,11 @@ class Steadiness:
         self._database = database
         self._clock = clock
         self._since: int | None = None
+        self._answered_at = 0
         self._uptime_seconds = 0.0
 
     async def run_once(self) -> None:
-        """Ask; what it raises is a break."""
+        """Ask; what it raises is a break, and so is a long time in which nobody asked."""
         try:
             uptime = await self._database.fetch_value(
                 "SELECT extract(epoch FROM now() - pg_postmaster_start_time())::double precision"
@@ -102,15 +104,20 @@ class Steadiness:
             self._since = None
             raise
         self._uptime_seconds = float(uptime)
-        if self._since is None:
+        if self._since is None or self._is_silent():
             self._since = self._clock.monotonic()
+        self._answered_at = self._clock.monotonic()
 
     @property
     def seconds(self) -> float:
-        """How long; 0 if it did not answer last."""
-        if self._since is None:
+        """How long; 0 if it did not answer last, or was not asked for a while."""
+        if self._since is None or self._is_silent():
             return 0.0
         return min(self._uptime_seconds, (self._clock.monotonic() - self._since) / 1000)
+
+    def _is_silent(self) -> bool:
+        """Return whether this process was held up: what happened meanwhile is not known."""
+        return self._clock.monotonic() - self._answered_at > _SILENCE_MS
 
 
 class LostPass:

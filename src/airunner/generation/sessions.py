@@ -143,12 +143,13 @@ def _begun(row: Any, attempt: int) -> BegunTry:
         # The ledger outlives sessions that are purged.
         return BegunTry(settled=Settled.FORWARDED if row["has_verdict"] else Settled.UNKNOWN)
     session = replace(read_session(row), attempts=max(row["attempts"], attempt))
-    if not row["has_verdict"]:
+    if not row["has_verdict"] and row["finished_at"] is None:
         return BegunTry(settled=Settled.OPEN, session=session)
     if row["state"] == "done":
         return BegunTry(settled=Settled.DONE, session=session)
     return BegunTry(
-        settled=Settled.FORWARDED if row["has_letter"] else Settled.FAILED,
+        # Without its rows of the ledger, which are purged before it, its letter is long sent.
+        settled=Settled.FORWARDED if row["has_letter"] or not row["has_verdict"] else Settled.FAILED,
         session=read_session(row),
         failure=GenerationFailure(code=row["code"], reason=row["error"]),
         failed_at=_milliseconds(row["finished_at"]) or 0,

@@ -57,7 +57,7 @@ def server(
         "log_format": log_format,
     }
     loaded = load(config_file, flags, with_database=None)
-    if loaded.settings.generation.start_worker:
+    if loaded.settings.generation.start_worker or loaded.settings.outbox.start_relay:
         from airunner.config import check_handler_origins
 
         check_handler_origins(loaded)
