@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from airunner.queues import consumer
 from airunner.queues.base import Hold
+from airunner.testing.conditions import until
 from tests.support.consumers import turns, working
 
 
@@ -78,3 +82,29 @@ async def test_a_delivery_of_the_fast_path_that_was_lost_is_handed_over_and_canc
         bench.fast_path.finish([(one, "too late")])
         await turns()
         assert bench.source.acked == []
+
+
+async def test_what_was_begun_may_run_before_more_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer, "_LET_BEGIN_SECONDS", 30)
+    async with working(fast_path=True, concurrency=200, receivers=2) as bench:
+        (one,) = bench.source.deliver("one")
+        await turns()
+        assert (bench.fast_path.begun, len(bench.source.requested)) == ([one], 2)
+        bench.fast_path.finish([(one, "done")])
+        await turns()
+        assert len(bench.source.requested) == 3
+
+
+async def test_what_lasts_keeps_nobody_from_asking_for_more() -> None:
+    async with working(fast_path=True, concurrency=200, receivers=2) as bench:
+        bench.source.deliver("one")
+        await until(lambda: len(bench.source.requested) == 3)
+        assert bench.consumer.running == 1
+
+
+async def test_who_receives_alone_asks_for_more_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer, "_LET_BEGIN_SECONDS", 30)
+    async with working(fast_path=True, concurrency=200) as bench:
+        bench.source.deliver("one")
+        await turns()
+        assert len(bench.source.requested) == 2

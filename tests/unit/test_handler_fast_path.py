@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -22,9 +23,13 @@ from airunner.testing.conditions import until
 from airunner.testing.factories import make_failure
 from airunner.worker.attempt import Attempt, JobOutcome
 from airunner.worker.handlers.fast_path import HandlerFastPath
+from airunner.worker.publishing.publisher import Publisher
+from airunner.worker.publishing.report import AttemptEnd, AttemptReport
+from airunner.worker.secrets.redaction import LineRedactor
 from tests.support.consumers import turns
 
 LIMIT_SECONDS = 20
+SECRET = b"correct horse"
 BY_TASK = JobOutcome(result=make_failure())
 
 
@@ -41,7 +46,13 @@ class Bench:
         self.processed: list[Delivery[Attempt]] = []
         self.finished: list[tuple[Delivery[Attempt], JobOutcome]] = []
         self.failed: list[tuple[Delivery[Attempt], BaseException]] = []
-        self.fast_path = HandlerFastPath(registry, TaskRunner(self._process), self.clock, threads=4)
+        self.fast_path = HandlerFastPath(
+            registry,
+            TaskRunner(self._process),
+            self.clock,
+            threads=4,
+            redactor_for=lambda _: LineRedactor({SECRET}),
+        )
 
     def begin(self, *handlers: str) -> list[Delivery[Attempt]]:
         deliveries = [make_delivery(handler) for handler in handlers]
@@ -166,6 +177,85 @@ async def test_what_prints_is_handed_over_with_its_first_line() -> None:
         assert not chatting.body.call.settled  # type: ignore[union-attr]  # it was called
         gate.set()
         await until(lambda: bench.finished == [(chatting, BY_TASK)])
+
+
+async def test_what_prints_and_is_over_ends_without_a_task_as_if_it_had_one() -> None:
+    def chat(ctx: Context) -> int:
+        ctx.log("one")
+        ctx.output.write("to standard error\n", is_stderr=True)
+        ctx.output.write("the secret is correct", is_stderr=False)
+        ctx.output.write(" horse, and no line end", is_stderr=False)
+        return 42
+
+    async with calling(chat=chat) as bench:
+        (delivery,) = bench.begin("chat")
+        await until(lambda: bool(bench.finished))
+        bench.clock.advance(1)
+        await turns()
+        assert bench.processed == []
+        outcome = dict(bench.finished)[delivery]
+    published = await publish(
+        bench.clock,
+        make_delivery("chat"),
+        [([b"one\n"], False), ([b"to standard error\n"], True), ([b"the secret is " + SECRET], False)],
+        b", and no line end",
+    )
+    assert outcome.events == published.events
+    assert outcome.result == published.result
+    assert SECRET not in str(outcome).encode()
+
+
+async def publish(
+    clock: ManualClock, delivery: Delivery[Attempt], printed: Sequence[tuple[list[bytes], bool]], rest: bytes
+) -> JobOutcome:
+    """Report the same through a publisher, at the instant at which it happened."""
+    clock = ManualClock(clock.now() - 1000)
+    never: Any = None
+    publisher = Publisher(delivery.body, events=never, clock=clock, on_cancel=lambda: None)
+    report = AttemptReport(delivery, publisher, clock, redactor=LineRedactor({SECRET}))
+    report.begin(os.getpid(), clock.now(), on_lost=lambda: None)
+    for lines, is_stderr in printed[:-1]:
+        assert report.output(lines, is_stderr) is None
+    assert report.output([printed[-1][0][0] + rest], False) is None
+    end = AttemptEnd(outcome=Outcome.SUCCESS, exit_code=0, output_json="42")
+    process_end = ProcessEnd(pid=os.getpid(), exit_code=0, run_duration_ms=0)
+    outcome = await report.conclude(end, process_end, clock.now())
+    await report.close()
+    return outcome
+
+
+async def test_what_prints_much_or_reports_progress_or_fails_is_handed_over() -> None:
+    def flood(ctx: Context) -> None:
+        for _ in range(100):
+            ctx.log("x" * 1000)
+
+    def progress(ctx: Context) -> None:
+        ctx.progress(1, 2)
+
+    def fail(ctx: Context) -> None:
+        ctx.log("before the end")
+        raise LookupError
+
+    async with calling(flood=flood, progress=progress, fail=fail) as bench:
+        deliveries = bench.begin("flood", "progress", "fail")
+        await until(lambda: len(bench.finished) + len(bench.failed) == 3)
+        assert sorted(map(id, bench.processed)) == sorted(map(id, deliveries))
+
+
+async def test_what_is_printed_after_the_report_is_dropped() -> None:
+    contexts: list[Context] = []
+
+    def keep(ctx: Context) -> None:
+        ctx.log("in time")
+        contexts.append(ctx)
+
+    async with calling(keep=keep) as bench:
+        bench.begin("keep")
+        await until(lambda: bool(bench.finished))
+        await asyncio.to_thread(contexts[0].log, "too late")
+        await turns()
+        assert bench.processed == []
+        assert "too late" not in str(bench.finished)
 
 
 async def test_a_thread_that_prints_after_the_end_changes_nothing() -> None:

@@ -91,3 +91,9 @@ class WakeUp:
         # Not awaited directly: a waiter that is cancelled would take the others along.
         await asyncio.wait((self._next,))
         return True
+
+    async def wait_briefly(self, seconds: float) -> None:
+        """Wait for the next `notify`, or for a moment, which passes whatever the clock says."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.wait()

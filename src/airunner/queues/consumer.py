@@ -21,6 +21,8 @@ R = TypeVar("R")
 _log = get_logger("airunner.consumer")
 
 _PROVIDER_POLL_MS: Final = 1_000
+# Handlers in threads need the interpreter to begin: who asks for more while others wait would keep it.
+_LET_BEGIN_SECONDS: Final = 0.001
 _LAST_MOMENT_MS: Final = 2_000
 
 
@@ -120,6 +122,8 @@ class Consumer(Generic[T, R]):
                 continue
             failures = 0
             self._begin(deliveries)
+            if deliveries and self._receiving:
+                await self._change.wait_briefly(_LET_BEGIN_SECONDS)
 
     async def _has_room(self) -> bool:
         """Wait for a free slot; False when nothing is to be received any more."""

@@ -39,6 +39,11 @@ class NewJob:
     due_at: int
     retried_from: str = ""
 
+    @property
+    def ready(self) -> bool:
+        """Whether it is due at once."""
+        return self.due_at <= self.created_at
+
     def first_life(self) -> Lifecycle:
         """Return the life a job begins with."""
         return Lifecycle(max_attempts=self.max_attempts, due_at=self.due_at, updated_at=self.created_at)

@@ -82,6 +82,10 @@ class Readiness:
         """Note that jobs of these handlers may be claimable."""
         self._news.setdefault(queue, set()).update(handler_keys)
 
+    def begin(self) -> None:
+        """Begin to look for those who wait: what was looked for in vain before may have come since."""
+        self._in_vain.clear()
+
     def note_others(self, queue: str) -> None:
         """Note that a claim made jobs ready which it may not have taken: all who looked before look again."""
         self.note(queue)
@@ -90,8 +94,7 @@ class Readiness:
     def take_news(self) -> News:
         """Return what was noted since the last call and not looked for in vain; empty if there is nothing."""
         news, self._news = self._news, {}
-        for queue in list(news):
-            self._prune(news, queue)
+        self.prune(news)
         return news
 
     def concerns(self, demand: Demand, news: News) -> bool:
@@ -103,8 +106,16 @@ class Readiness:
     def note_in_vain(self, demand: Demand, news: News) -> None:
         """Note that nothing was found for a demand, and take out of the news what nobody can find either."""
         for queue in demand.queues:
-            known = self._in_vain.setdefault(queue, set())
-            known.update((None,) if demand.abilities is None else demand.abilities)
+            self.note_exhausted(queue, demand.abilities)
+        self.prune(news)
+
+    def note_exhausted(self, queue: str, abilities: frozenset[str] | None) -> None:
+        """Note that a queue has nothing more for those who can do this, or at all if that is None."""
+        self._in_vain.setdefault(queue, set()).update((None,) if abilities is None else abilities)
+
+    def prune(self, news: News) -> None:
+        """Take out of the news what was looked for in vain."""
+        for queue in list(news):
             self._prune(news, queue)
 
     def _prune(self, news: News, queue: str) -> None:

@@ -84,7 +84,7 @@ class JobRunner:
         if not delivery.body.call:
             log_start(job)
         report = AttemptReport(
-            delivery, self._publisher(delivery), self._clock, redactor=self._redactor(job.params)
+            delivery, self._publisher(delivery), self._clock, redactor=self.redactor_for(job.params)
         )
         try:
             outcome = await self._run(delivery, report)
@@ -92,6 +92,15 @@ class JobRunner:
             await report.close()
         log_end(job, outcome.result)
         return outcome
+
+    def redactor_for(self, params: JobParams) -> LineRedactor | None:
+        """Return what hides the secrets of the job and of the worker; None if there are none."""
+        environment = self._environment
+        secrets = secret_values(params, environment.base_environment, environment.redact_names)
+        secrets |= repository_secrets(params)
+        if secrets:
+            return LineRedactor(secrets | environment.secrets)
+        return self._own_redactor.unused_copy() if self._own_redactor else None
 
     async def _run(self, delivery: Delivery[Attempt], report: AttemptReport) -> JobOutcome:
         job, call = delivery.body.job, delivery.body.call
@@ -122,15 +131,6 @@ class JobRunner:
             on_cancel=delivery.cancelled.set,
             spool=BackgroundSpool(spool, self._disk),
         )
-
-    def _redactor(self, params: JobParams) -> LineRedactor | None:
-        """Return what hides the secrets of the job and of the worker; None if there are none."""
-        environment = self._environment
-        secrets = secret_values(params, environment.base_environment, environment.redact_names)
-        secrets |= repository_secrets(params)
-        if secrets:
-            return LineRedactor(secrets | environment.secrets)
-        return self._own_redactor.unused_copy() if self._own_redactor else None
 
     def _refusal(self, params: JobParams) -> str:
         """Return why this worker cannot run a job; empty if it can."""

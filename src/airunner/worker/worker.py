@@ -87,6 +87,7 @@ class Worker:
             clock,
             threads=options.handler_processes or options.concurrency,
             processes=self._handler_processes(),
+            redactor_for=runner.redactor_for,
         )
         subscription = Subscription(
             queues=options.queues,

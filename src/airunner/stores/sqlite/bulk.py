@@ -62,6 +62,8 @@ def _begin(tx: Transaction, found: Sequence[rows.Row], demand: Demand, now: int)
     begun = {row[-1]: claimed[id(life)] for row, life in zip(found, lives, strict=True)}
     jobs = rows.jobs_from_rows(found, begun.values())
     _save_alike(tx, rows.SAVE_CLAIMS, begun)
+    for life in claimed.values():
+        tx.known.note(jobs[0].queue, rows.wake_time(life))
     return jobs
 
 

@@ -42,7 +42,7 @@ def enqueue(tx: Transaction, jobs: Sequence[NewJob], max_queued: int) -> list[En
 def claim(tx: Transaction, demand: Demand, now: int) -> list[Job]:
     """Claim the oldest claimable jobs of the first queue that has any."""
     for queue in demand.queues:
-        if not _paused(tx.connection, queue) and (jobs := _claim_in(tx, queue, demand, now)):
+        if not tx.known.is_paused(tx.connection, queue) and (jobs := _claim_in(tx, queue, demand, now)):
             return jobs
     return []
 
@@ -51,8 +51,7 @@ def extend(tx: Transaction, key: AttemptKey, visibility_seconds: int, now: int) 
     """Give the holder more time."""
     row_id, queue, life = _load(tx, key.job_id)
     life = lifecycle.extend(life, key.attempt, now=now, visibility_seconds=visibility_seconds)
-    tx.waking_queues.add(queue)
-    return _save(tx, row_id, life)
+    return _save(tx, row_id, queue, life)
 
 
 def append(tx: Transaction, key: AttemptKey, events: Sequence[EncodedEvent], now: int) -> Lifecycle:
@@ -63,8 +62,7 @@ def append(tx: Transaction, key: AttemptKey, events: Sequence[EncodedEvent], now
         insert_events(tx, [rows.event_values(row_id, event, now) for event in fresh])
     if life.silent_attempts != before.silent_attempts:
         # The first sign of an attempt decides what its lapse costs, and so when the job wakes or expires.
-        tx.waking_queues.add(queue)
-        return _save(tx, row_id, life)
+        return _save(tx, row_id, queue, life)
     if fresh:
         # Publishing moves no job between queues or states, so the indexes stay untouched.
         tx.connection.execute(
@@ -88,7 +86,7 @@ def release(tx: Transaction, release: Release, now: int) -> Lifecycle:
     )
     insert_events(tx, [rows.event_values(row_id, event, now) for event in fresh])
     tx.wake((queue,))
-    return _save(tx, row_id, life)
+    return _save(tx, row_id, queue, life)
 
 
 def cancel(tx: Transaction, job_id: str, now: int, by: str, queues: Collection[str] = ()) -> Job:
@@ -104,7 +102,7 @@ def cancel(tx: Transaction, job_id: str, now: int, by: str, queues: Collection[s
     if queues and job.queue not in queues:
         raise JobNotFound
     if job.life is not before:
-        _save(tx, row[-1], job.life)
+        _save(tx, row[-1], job.queue, job.life)
     return job
 
 
@@ -116,7 +114,7 @@ def pause(tx: Transaction, queue: str, by: str, now: int) -> None:
         "WHERE NOT paused",
         (queue, by, now),
     )
-    tx.wake((queue,))
+    tx.known.forget()
 
 
 def resume(tx: Transaction, queue: str) -> None:
@@ -124,13 +122,14 @@ def resume(tx: Transaction, queue: str) -> None:
     tx.connection.execute(
         "UPDATE queues SET paused = 0, paused_by = '', paused_at = 0 WHERE name = ?", (queue,)
     )
+    tx.known.forget()
     tx.wake((queue,))
 
 
 def survive_downtime(tx: Transaction, now: int) -> None:
     """Give every running job its whole visibility again."""
-    for row_id, _, life in _running(tx):
-        _save(tx, row_id, lifecycle.survive_downtime(life, now=now))
+    for row_id, queue, life in _running(tx):
+        _save(tx, row_id, queue, lifecycle.survive_downtime(life, now=now))
 
 
 def recall(tx: Transaction, now: int) -> None:
@@ -138,7 +137,7 @@ def recall(tx: Transaction, now: int) -> None:
     for row_id, queue, life in _running(tx):
         recalled = lifecycle.recall(life, now=now)
         if recalled is not life:
-            _save(tx, row_id, recalled)
+            _save(tx, row_id, queue, recalled)
             tx.wake((queue,))
 
 
@@ -183,18 +182,6 @@ def drop_secrets(tx: Transaction) -> None:
     tx.ended_rows.clear()
 
 
-def next_wake(connection: sqlite3.Connection, queues: Sequence[str]) -> int | None:
-    """Return when the next job of these queues falls due or lapses; a paused queue wakes nobody."""
-    times = [
-        connection.execute(
-            "SELECT min(wake_at) FROM jobs WHERE queue = ? AND wake_at IS NOT NULL", (queue,)
-        ).fetchone()[0]
-        for queue in queues
-        if not _paused(connection, queue)
-    ]
-    return min((time for time in times if time is not None), default=None)
-
-
 def _load(tx: Transaction, job_id: str) -> tuple[int, str, Lifecycle]:
     row = tx.connection.execute(
         f"SELECT id, queue, {rows.LIFE} FROM jobs WHERE job_id = ?",
@@ -218,8 +205,9 @@ def _running(tx: Transaction) -> list[tuple[int, str, Lifecycle]]:
     return [(row_id, queue, rows.life_from_row(tuple(life))) for row_id, queue, *life in found]
 
 
-def _save(tx: Transaction, row_id: int, life: Lifecycle) -> Lifecycle:
+def _save(tx: Transaction, row_id: int, queue: str, life: Lifecycle) -> Lifecycle:
     tx.connection.execute(rows.SAVE_LIFE, rows.life_values(life, row_id))
+    tx.known.note(queue, rows.wake_time(life))
     if life.state.terminal:
         tx.ended_rows.append(row_id)
     return life
@@ -236,8 +224,10 @@ def _enqueue_one(tx: Transaction, new: NewJob, max_queued: int) -> Enqueued | Ai
         tx.connection.execute(
             "INSERT INTO large_params (id, params) VALUES (?, ?)", (inserted.lastrowid, new.params_bytes)
         )
-    tx.readiness.note(new.queue, (new.params.handler_key,))
-    tx.waking_queues.add(new.queue)
+    if new.ready:
+        tx.readiness.note(new.queue, (new.params.handler_key,))
+    else:
+        tx.known.note(new.queue, new.due_at)
     return Enqueued(job_id=new.job_id, created_at=new.created_at, state=JobState.SCHEDULED)
 
 
@@ -255,35 +245,46 @@ def _find_known(tx: Transaction, new: NewJob) -> Enqueued | AirunnerError | None
     return Enqueued(job_id=rows.uuid_text(job_id), created_at=created_at, state=stored_state(state))
 
 
-def _paused(connection: sqlite3.Connection, queue: str) -> bool:
-    row = connection.execute("SELECT paused FROM queues WHERE name = ?", (queue,)).fetchone()
-    return row is not None and bool(row[0])
-
-
 def _claim_in(tx: Transaction, queue: str, demand: Demand, now: int) -> list[Job]:
     """Claim jobs of one queue; rows that cannot be read are ended, and the next ones taken."""
-    while found := _claimable(tx, queue, demand, now):
-        tx.waking_queues.add(queue)
-        # There may be more than was asked for, and what fell due just now has no timer any more.
-        tx.readiness.note(queue, demand.abilities or (None,))
+    if tx.known.may_be_due(tx.connection, queue, now):
+        _promote(tx, queue, now)
+    while found := _claimable(tx, queue, demand):
         if jobs := begin(tx, found, demand, now):
             return jobs
     return []
 
 
-def _claimable(tx: Transaction, queue: str, demand: Demand, now: int) -> list[rows.Row]:
-    # What has fallen due or lapsed joins the ready ones first: one index then gives the order of enqueueing.
+def _promote(tx: Transaction, queue: str, now: int) -> None:
+    """Let what has fallen due or lapsed join the ready ones: one index then gives the order of enqueueing."""
     promoted = tx.connection.execute(
         "UPDATE jobs SET ready = 1, wake_at = NULL WHERE id IN "
         "(SELECT id FROM jobs WHERE queue = ? AND wake_at <= ? LIMIT ?)",
         (queue, now, _PROMOTED_AT_ONCE),
     ).rowcount
+    tx.known.look_up(tx.connection, queue)
     if promoted:
         # Some of it may be for others, and has no timer any more.
         tx.readiness.note_others(queue)
+
+
+def _claimable(tx: Transaction, queue: str, demand: Demand) -> list[rows.Row]:
+    seen = 0
+
+    def size(row: rows.Row) -> int:
+        nonlocal seen
+        seen += 1
+        return rows.row_claim_size(row)
+
     # Row by row: all of them may be more than there is memory for.
-    with closing(_find_ready(tx, queue, demand)) as found:
-        return take_by_size(found, rows.row_claim_size, demand.max_bytes)
+    with closing(_find_ready(tx, queue, demand)) as ready:
+        found = take_by_size(ready, size, demand.max_bytes)
+    if len(found) == seen < demand.max_jobs:
+        tx.readiness.note_exhausted(queue, demand.abilities)
+    else:
+        # There may be more than was asked for, and what fell due just now has no timer any more.
+        tx.readiness.note(queue, demand.abilities or (None,))
+    return found
 
 
 def _find_ready(tx: Transaction, queue: str, demand: Demand) -> sqlite3.Cursor:
@@ -297,11 +298,11 @@ def _find_ready(tx: Transaction, queue: str, demand: Demand) -> sqlite3.Cursor:
 
 def _end_expired(tx: Transaction, now: int) -> list[str]:
     expired = tx.connection.execute(
-        f"SELECT id, job_id, {rows.LIFE} FROM jobs WHERE expires_at <= ? LIMIT ?",
+        f"SELECT id, job_id, queue, {rows.LIFE} FROM jobs WHERE expires_at <= ? LIMIT ?",
         (now, _ENDED_AT_ONCE),
     ).fetchall()
-    for row_id, _, *life in expired:
-        _save(tx, row_id, lifecycle.expire(rows.life_from_row(tuple(life)), now=now))
+    for row_id, _, queue, *life in expired:
+        _save(tx, row_id, queue, lifecycle.expire(rows.life_from_row(tuple(life)), now=now))
     return [rows.uuid_text(row[1]) for row in expired]
 
 

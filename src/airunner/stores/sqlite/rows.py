@@ -97,7 +97,7 @@ def uuid_text(raw: bytes) -> str:
 
 def new_job_row(new: NewJob) -> Row:
     """Return the values of INSERT_JOB."""
-    ready = new.due_at <= new.created_at
+    ready = new.ready
     return (
         new.max_attempts,
         new.due_at,
@@ -160,6 +160,11 @@ def step_values(life: Lifecycle) -> Row:
         life.finished_at or None,
         *_derived(life),
     )
+
+
+def wake_time(life: Lifecycle) -> int | None:
+    """Return when a job that is saved so falls due or lapses; None if that is past, or never."""
+    return _derived(life)[1]
 
 
 def lives_from_rows(found: Sequence[Row]) -> list[Lifecycle]:

@@ -135,7 +135,6 @@ class SqliteStore:
             connection,
             asyncio.get_running_loop(),
             serve=lambda tx, demand: operations.claim(tx, demand, self._clock.now()),
-            next_wake=operations.next_wake,
             on_wake=self._arm,
             max_waiting=self._max_waiting_writes,
         )
@@ -361,15 +360,15 @@ class SqliteStore:
             _log.critical("store.damaged", error=self._damage)
         return Unavailable("the store cannot read now")
 
-    def _arm(self, wake_at: int | None) -> None:
+    def _arm(self, wake_at: int) -> None:
         """Look again when the next job that somebody waits for falls due or lapses."""
         if self._wake:
             self._wake.cancel()
-        self._wake = self._clock.call_at(wake_at, self._look_again) if wake_at is not None else None
+        self._wake = self._clock.call_at(wake_at, self._look_again)
 
     def _look_again(self) -> None:
         if self._writer:
-            self._writer.wake()
+            self._writer.wake(self._clock.now())
 
 
 def lock_folder(directory: Path) -> IO[bytes]:

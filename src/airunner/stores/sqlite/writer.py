@@ -20,12 +20,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from airunner.domain.errors import AirunnerError, InternalError, Unavailable
+from airunner.stores.sqlite.wake_times import WakeTimes
 from airunner.stores.waiting import Readiness, WaitingRoom
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from airunner.domain.job import Job
     from airunner.stores.records import Demand
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MAX_GROUP = 256
+# So many turns of the loop a served dequeue takes to its answer, and any other call only one.
+_TURNS_AHEAD = 3
 _log = get_logger("airunner.store")
 
 
@@ -49,8 +52,8 @@ class Transaction:
     connection: SqliteConnection
     # Where something may have become claimable.
     readiness: Readiness = field(default_factory=Readiness)
-    # Queues whose next due or lapse time may have come closer.
-    waking_queues: set[str] = field(default_factory=set)
+    # What is known of queues; whoever writes a job tells it when that falls due or lapses.
+    known: WakeTimes = field(default_factory=WakeTimes)
     parked: dict[Demand, asyncio.Future[Any]] = field(default_factory=dict)
     withdrawn: frozenset[Demand] = frozenset()
     served: set[Demand] = field(default_factory=set)
@@ -58,10 +61,9 @@ class Transaction:
     ended_rows: list[int] = field(default_factory=list)
 
     def wake(self, queues: Iterable[str]) -> None:
-        """Have waiting demands for these queues tried again, and their next time looked up."""
+        """Have waiting demands for these queues tried again."""
         for name in queues:
             self.readiness.note(name)
-            self.waking_queues.add(name)
 
 
 @dataclass(slots=True)
@@ -107,15 +109,16 @@ class GroupCommitWriter:
         loop: asyncio.AbstractEventLoop,
         *,
         serve: Served,
-        next_wake: Callable[[sqlite3.Connection, Sequence[str]], int | None],
-        on_wake: Callable[[int | None], None],
+        on_wake: Callable[[int], None],
         max_waiting: int = 10_000,
     ) -> None:
         self._connection = connection
         self._loop = loop
         self._serve = serve
-        self._next_wake = next_wake
         self._on_wake = on_wake
+        self._known = WakeTimes()
+        # When the loop was asked to call `wake`, if it has not done so yet.
+        self._wake_at: int | None = None
         self._max_waiting = max_waiting
         self._inbox: queue.SimpleQueue[_Entry[Any] | _Withdrawal | None] = queue.SimpleQueue()
         self._room: WaitingRoom[asyncio.Future[Any]] = WaitingRoom()
@@ -154,9 +157,9 @@ class GroupCommitWriter:
             self._inbox.put(_Withdrawal(demand, answer))
         return answer
 
-    def wake(self) -> None:
-        """Look again for jobs in every queue that somebody waits for."""
-        self._inbox.put(_Entry(lambda tx: tx.wake(self._room.queues), None))
+    def wake(self, now: int) -> None:
+        """Look for jobs in each queue that somebody waits for and where one may have fallen due or lapsed."""
+        self._inbox.put(_Entry(lambda tx: self._wake_due(tx, now), None))
 
     def last_failure(self, *, within_seconds: float) -> str:
         """Return why the last commit failed, if it did and that is not longer ago; else nothing."""
@@ -271,15 +274,17 @@ class GroupCommitWriter:
         *,
         guarded: bool,
     ) -> tuple[Transaction, list[_Reply]]:
-        tx = Transaction(connection, withdrawn=withdrawn)
+        tx = Transaction(connection, known=self._known, withdrawn=withdrawn)
         try:
             _begin(connection)
+            self._known.refresh(connection)
             answers = [self._perform(tx, entry, guarded=guarded) for entry in group]
             answers += self._serve_waiting(tx, guarded=guarded)
             began = time.perf_counter()
             connection.execute("COMMIT")
             self.commit_seconds += time.perf_counter() - began
         except BaseException:
+            self._known.forget()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
@@ -288,7 +293,7 @@ class GroupCommitWriter:
 
     def _perform(self, tx: Transaction, entry: _Entry[Any], *, guarded: bool) -> _Reply:
         try:
-            with _undone_alone(tx.connection, guarded=guarded):
+            with _undone_alone(tx, guarded=guarded):
                 result = entry.operation(tx)
         except AirunnerError as error:
             return _Reply(entry.answer, error=error)
@@ -308,6 +313,7 @@ class GroupCommitWriter:
         too. It comes to an end: each turn serves somebody, or finds that there is nothing.
         """
         answers: list[_Reply] = []
+        tx.readiness.begin()
         while news := tx.readiness.take_news():
             for demand in [*self._room.waiting_for(news), *tx.parked]:
                 if not news:
@@ -317,6 +323,7 @@ class GroupCommitWriter:
                 answer = self._serve_one(tx, demand, guarded=guarded)
                 if answer:
                     answers.append(answer)
+                    tx.readiness.prune(news)
                 else:
                     tx.readiness.note_in_vain(demand, news)
         return answers
@@ -329,7 +336,7 @@ class GroupCommitWriter:
         failure: AirunnerError | None = None
         jobs: Sequence[Job] = ()
         try:
-            with _undone_alone(tx.connection, guarded=guarded):
+            with _undone_alone(tx, guarded=guarded):
                 jobs = self._serve(tx, demand)
         except Exception as error:
             if not guarded or isinstance(error, _RolledBack):
@@ -346,24 +353,45 @@ class GroupCommitWriter:
                 answer.future = self._room.leave(answer.demand) or answer.future
         for demand, future in tx.parked.items():
             self._room.park(demand, future)
-        self._answer(answers)
+        served = [answer for answer in answers if answer.demand is not None]
+        self._answer(served, [answer for answer in answers if answer.demand is None])
         newly_wanted = {queue for demand in tx.parked for queue in demand.queues}
-        if any(queue in self._room.queues for queue in tx.waking_queues | newly_wanted):
-            self._look_up_wake(connection)
+        self._plan_wake(connection, newly_wanted.union(self._known.take_changed(self._room.queues)))
 
-    def _look_up_wake(self, connection: sqlite3.Connection) -> None:
+    def _plan_wake(self, connection: sqlite3.Connection, queues: Collection[str]) -> None:
+        """Have `wake` called for what was planned before or for these queues, whichever is earlier."""
         try:
-            wake_at = self._next_wake(connection, list(self._room.queues))
+            wake_at = self._known.next_wake(connection, queues)
         except sqlite3.Error as error:
-            # The next group that changes anything looks it up again.
+            # The next group looks it up again.
+            self._known.forget()
             _log.error("store.read_failed", error=str(error))
             return
-        self._loop.call_soon_threadsafe(self._on_wake, wake_at)
+        if wake_at is not None and (self._wake_at is None or wake_at < self._wake_at):
+            self._wake_at = wake_at
+            self._loop.call_soon_threadsafe(self._on_wake, wake_at)
 
-    def _answer(self, answers: list[_Reply]) -> None:
-        waiting = [answer for answer in answers if answer.future is not None]
-        if waiting:
-            self._loop.call_soon_threadsafe(_deliver, waiting)
+    def _wake_due(self, tx: Transaction, now: int) -> None:
+        self._wake_at = None
+        # Those that are not due yet have no timer any more either.
+        tx.known.look_at_all()
+        tx.wake([queue for queue in self._room.queues if tx.known.may_be_due(tx.connection, queue, now)])
+
+    def _answer(self, answers: list[_Reply], others: list[_Reply] | None = None) -> None:
+        """Give answers, and others behind them: who waits for a job may begin before who enqueued it."""
+        first = [answer for answer in answers if answer.future is not None]
+        rest = [answer for answer in others or () if answer.future is not None]
+        if first and rest:
+            self._loop.call_soon_threadsafe(self._deliver_in_turn, first, rest)
+        elif first or rest:
+            self._loop.call_soon_threadsafe(_deliver, first or rest)
+
+    def _deliver_in_turn(self, first: list[_Reply], rest: list[_Reply], turns: int = _TURNS_AHEAD) -> None:
+        _deliver(first)
+        if turns:
+            self._loop.call_soon(self._deliver_in_turn, [], rest, turns - 1)
+        else:
+            _deliver(rest)
 
 
 def _deliver(answers: list[_Reply]) -> None:
@@ -385,7 +413,7 @@ def _begin(connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def _undone_alone(connection: sqlite3.Connection, *, guarded: bool) -> Iterator[None]:
+def _undone_alone(tx: Transaction, *, guarded: bool) -> Iterator[None]:
     """Undo what the block wrote when it fails, if guarded.
 
     A savepoint outside a transaction would begin one and commit it by itself: so where SQLite has undone all
@@ -394,10 +422,12 @@ def _undone_alone(connection: sqlite3.Connection, *, guarded: bool) -> Iterator[
     if not guarded:
         yield
         return
+    connection = tx.connection
     connection.execute("SAVEPOINT operation")
     try:
         yield
     except BaseException as error:
+        tx.known.forget()
         if not connection.in_transaction:
             raise _RolledBack from error
         connection.execute("ROLLBACK TO operation")

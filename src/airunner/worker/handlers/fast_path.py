@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import os
 import threading
 import time
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from airunner import telemetry
-from airunner.domain.event import Event, ProcessEnd, ProcessStart
-from airunner.domain.job import JobResult, Outcome
 from airunner.handlers.calls import HandlerCall, HandlerCalls
 from airunner.handlers.context import Context
 from airunner.handlers.loop_callbacks import LoopCallbacks
 from airunner.telemetry.logs import get_logger
 from airunner.worker.attempt import JobOutcome, log_end, log_start
 from airunner.worker.handlers.output import JobOutput
+from airunner.worker.handlers.quick_reports import Summary, printed_outcome, silent_outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,25 +27,26 @@ if TYPE_CHECKING:
     from airunner.queues.base import Delivery, Fail, Finish
     from airunner.queues.task_runner import TaskRunner
     from airunner.worker.attempt import Attempt, AttemptCall
+    from airunner.worker.handlers.output import OutputLines
     from airunner.worker.handlers.processes import HandlerProcesses
+    from airunner.worker.handlers.quick_reports import RedactorFor
 
 _log = get_logger("airunner.worker")
-
-_Summary: TypeAlias = tuple[int, str, str]
-"""When an attempt started, on which worker, and its result as JSON: small jobs mostly have it in common."""
 
 _HAND_OVER_AFTER_MS: Final = 100
 # Of a processor, while the loop stood still: less is no sign that a thread kept the interpreter to itself.
 _LITTLE: Final = 0.02
-_SHA256_OF_NOTHING: Final = hashlib.sha256().digest()
+# What has printed may be over in a moment, and then needs no task; nobody sees that its line came later.
+_PRINTING_SECONDS: Final = 0.01
+_PRINTED_BYTES: Final = 64 * 1024
 
 
 class HandlerFastPath:
-    """Implements Runner: calls handlers at once, and ends attempts that succeed quickly and without output.
+    """Implements Runner: calls handlers at once, and ends attempts that succeed quickly and print little.
 
-    All that such an attempt has to report goes with its completion. Any other one, which prints, fails or
-    lasts, is handed over to a task, its call already under way; what has no handler here is a task's from the
-    start.
+    All that such an attempt has to report goes with its completion. Any other one, which fails or lasts, or
+    goes on after it has printed, is handed over to a task, its call already under way; what has no handler
+    here is a task's from the start.
     """
 
     def __init__(
@@ -59,14 +57,19 @@ class HandlerFastPath:
         *,
         threads: int,
         processes: HandlerProcesses | None = None,
+        redactor_for: RedactorFor | None = None,
     ) -> None:
-        """`threads` sync handlers run at once, in `processes` where these are given; `close` closes them."""
+        """`threads` sync handlers run at once, in `processes` where these are given; `close` closes them.
+
+        Without `redactor_for` whatever prints is a task's.
+        """
         self._handlers = handlers
         self._processes = processes
         self._tasks = tasks
         self._clock = clock
         self._threads = threads
-        self._pid = os.getpid()
+        self._redactor_for = redactor_for
+        self._printing: list[Delivery[Attempt]] = []
         self._output_room = threading.Condition()
         self._callbacks: LoopCallbacks | None = None
         self._calls: HandlerCalls[AttemptCall] | None = None
@@ -146,7 +149,7 @@ class HandlerFastPath:
     ) -> AttemptCall:
         attempt = delivery.body
         output = JobOutput(callbacks, self._output_room, is_async=handler.is_async)
-        output.on_first_output = lambda: self._hand_over(delivery)
+        output.on_first_output = lambda: self._begins_to_print(delivery)
         job = attempt.job
         # Many handlers take no context, and need none.
         context = _context(job, output) if handler.arguments.wants_context else None
@@ -158,6 +161,16 @@ class HandlerFastPath:
         for call in calls:
             if not call.settled:
                 self._hand_over(call.key)
+
+    def _begins_to_print(self, delivery: Delivery[Attempt]) -> None:
+        """Hand a delivery over soon, unless it is over by then."""
+        self._printing.append(delivery)
+        if len(self._printing) == 1:
+            asyncio.get_running_loop().call_later(_PRINTING_SECONDS, self._hand_over_printing)
+
+    def _hand_over_printing(self) -> None:
+        printing, self._printing = self._printing, []
+        self._hand_over_unsettled([delivery.body.call for delivery in printing if delivery.body.call])
 
     def _hand_over(self, delivery: Delivery[Attempt]) -> None:
         if not delivery.body.passed_on:
@@ -180,25 +193,39 @@ class HandlerFastPath:
 
     def _on_ended(self, calls: Sequence[AttemptCall]) -> None:
         self._overdue.difference_update(calls)
-        silent: dict[_Summary, list[Delivery[Attempt]]] = {}
+        now = self._clock.now()
+        silent: dict[Summary, list[Delivery[Attempt]]] = {}
         for call in calls:
             delivery = call.key
             attempt = delivery.body
             if attempt.passed_on:
                 continue
-            if call.failed or not call.output.silent:
+            printed = self._printed(call)
+            if call.failed or printed is None:
                 self._hand_over(delivery)
                 continue
             attempt.passed_on = True
+            if printed:
+                self._succeed([delivery], self._printed_outcome(call, printed, now))
+                continue
             summary = (attempt.started_at, attempt.job.life.worker_id, call.result)
             silent.setdefault(summary, []).append(delivery)
-        now = self._clock.now()
         for summary, deliveries in silent.items():
-            self._succeed(deliveries, summary, now)
+            self._succeed(deliveries, silent_outcome(summary, now))
 
-    def _succeed(self, deliveries: Sequence[Delivery[Attempt]], summary: _Summary, now: int) -> None:
+    def _printed(self, call: AttemptCall) -> Sequence[OutputLines] | None:
+        """Return what a call that has ended printed; None if that is not to be reported here."""
+        if call.output.silent:
+            return ()
+        return call.output.take(_PRINTED_BYTES) if self._redactor_for and not call.failed else None
+
+    def _printed_outcome(self, call: AttemptCall, printed: Sequence[OutputLines], now: int) -> JobOutcome:
+        attempt = call.key.body
+        redactor = self._redactor_for(attempt.job.params) if self._redactor_for else None
+        return printed_outcome(attempt, call.result, printed, now, redactor=redactor)
+
+    def _succeed(self, deliveries: Sequence[Delivery[Attempt]], outcome: JobOutcome) -> None:
         """End attempts that have their whole report in common."""
-        outcome = self._outcome(summary, now)
         duration_ms = outcome.result.completed_at - outcome.result.started_at
         telemetry.attempts_ended.add(len(deliveries), "success")
         telemetry.attempt_time.record(duration_ms / 1000, len(deliveries))
@@ -206,34 +233,6 @@ class HandlerFastPath:
             for delivery in deliveries:
                 log_end(delivery.body.job, outcome.result)
         self._finish([(delivery, outcome) for delivery in deliveries])
-
-    def _outcome(self, summary: _Summary, now: int) -> JobOutcome:
-        """Return the outcome of an attempt without output."""
-        started_at, worker_id, output_json = summary
-        now = max(now, started_at)  # the clock may have been set back meanwhile
-        start = ProcessStart(pid=self._pid, started_at=started_at, worker_id=worker_id)
-        end = ProcessEnd(
-            pid=self._pid,
-            exit_code=0,
-            run_duration_ms=now - started_at,
-            event_count=1,
-            output_sha256=_SHA256_OF_NOTHING,
-        )
-        result = JobResult(
-            success=True,
-            outcome=Outcome.SUCCESS,
-            exit_code=0,
-            started_at=started_at,
-            completed_at=now,
-            output_json=output_json,
-            final_sequence=2,
-            output_sha256=_SHA256_OF_NOTHING,
-        )
-        events = (
-            Event(sequence=1, timestamp=started_at, data=start),
-            Event(sequence=2, timestamp=now, data=end),
-        )
-        return JobOutcome(result=result, events=events)
 
 
 def _context(job: Job, output: JobOutput) -> Context:

@@ -23,7 +23,7 @@ _WAITING_BYTES: Final = 1024 * 1024
 _UNAWAITED_BYTES: Final = 32 * 1024 * 1024
 _TOO_FAST: Final = "an async handler wrote faster than its output could be taken, without an await"
 
-_Lines: TypeAlias = tuple[list[bytes], bool]
+OutputLines: TypeAlias = tuple[list[bytes], bool]
 """Lines, and whether they go to standard error."""
 
 
@@ -53,7 +53,7 @@ class JobOutput:
         self._splitters: dict[bool, LineSplitter] = {}
         self._is_async = is_async
         self._held_back: tuple[asyncio.Future[None], ...] = ()
-        self._pending: list[_Lines | int] = []
+        self._pending: list[OutputLines | int] = []
         """Lines, and in the place of lost ones their number."""
         self._lost_lines = 0
         self._progress: Progress | None = None
@@ -67,6 +67,21 @@ class JobOutput:
     def silent(self) -> bool:
         """Whether nothing was ever written or reported, finished lines or not."""
         return not (self._splitters or self._progress or self._pending)
+
+    def take(self, max_bytes: int) -> list[OutputLines] | None:
+        """Close it, and return all that was written, unfinished lines too.
+
+        None, and it stays as it is, where that is more than so many bytes, or not only lines.
+        """
+        with self._room:
+            if self._report or self._progress or self._lost_lines or self._bytes > max_bytes:
+                return None
+            self._flush()
+            printed = [entry for entry in self._pending if not isinstance(entry, int)]
+            if len(printed) < len(self._pending):
+                return None
+            self._silence()
+        return printed
 
     def attach(self, report: AttemptReport) -> None:
         """Pass output to a report, both what waits and what comes from now on. On the loop of the attempt."""
@@ -125,9 +140,12 @@ class JobOutput:
         if self._closed:
             return
         with self._room:
-            self._sealed = self._closed = True
-            self._pending, self._progress, self._bytes = [], None, 0
-            self._let_go_on()
+            self._silence()
+
+    def _silence(self) -> None:
+        self._sealed = self._closed = True
+        self._pending, self._progress, self._bytes = [], None, 0
+        self._let_go_on()
 
     def _seal(self) -> None:
         with self._room:
@@ -202,7 +220,7 @@ class JobOutput:
             self.silence()
 
     def _report_all(
-        self, report: AttemptReport, pending: list[_Lines | int], progress: Progress | None
+        self, report: AttemptReport, pending: list[OutputLines | int], progress: Progress | None
     ) -> None:
         for count, entry in enumerate(pending, start=1):
             if isinstance(entry, int):
