@@ -255,7 +255,7 @@ def statements(policy: str) -> list[dict[str, Any]]:
 
 
 def transformed(transformer: dict[str, Any], event: dict[str, Any]) -> str:
-    """Return what EventBridge makes of an event: a value by itself becomes JSON, one in quotes is put there."""
+    """Return what EventBridge makes of an event: a bare value becomes JSON, one in quotes is put there."""
     values = {name: event[path.removeprefix("$.")] for name, path in transformer["InputPathsMap"].items()}
 
     def filled(match: re.Match[str]) -> str:
