@@ -73,7 +73,7 @@ class EchoClient(asyncio.Protocol):
         cast("asyncio.Transport", self._transport).write(MESSAGE)
 
 
-async def connect(port: int, seconds: float = 10) -> EchoClient:
+async def connect(port: int, seconds: float = 60) -> EchoClient:
     """Return a connection to the server, once it is there."""
     loop = asyncio.get_running_loop()
     give_up_at = time.monotonic() + seconds

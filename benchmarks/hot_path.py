@@ -101,7 +101,7 @@ async def sequential_enqueue() -> Row:
         measured=f"{rate_here:,.0f} calls/s",
         limit=f"{rate_there:,.0f} rows/s, bare sqlite3 committing each",
         ratio=ratio,
-        goal=">= 0.35",
+        goal=">= 0.35 (0.4 wished)",
         met=ratio >= 0.35,
     )
 
@@ -144,7 +144,7 @@ async def dispatch() -> Row:
         measured=f"{min(took) * 1000:.2f} ms",
         limit=f"{min(cold) * 1000:.2f} ms, one echo and one bare commit at such gaps",
         ratio=ratio,
-        goal="<= 4",
+        goal="<= 4 (3 wished)",
         met=ratio <= 4,
     )
 
@@ -152,23 +152,26 @@ async def dispatch() -> Row:
 async def command_line() -> Row:
     """The CPU of `airunner list` beside that of an interpreter that does nothing."""
     async with server() as service:
-        ours = (str(Path(sys.executable).with_name("airunner")), "list", "--server", service.url)
-        nothing = (sys.executable, "-c", "pass")
-        # The first one may still have to compile.
-        await asyncio.to_thread(cpu_of_command, ours)
-        pairs = [
-            (await asyncio.to_thread(cpu_of_command, ours), await asyncio.to_thread(cpu_of_command, nothing))
-            for _ in range(_STARTS)
-        ]
-    spent, limit = (min(side) for side in zip(*pairs, strict=True))
+        spent, limit = await asyncio.to_thread(cpu_of_list, service, _STARTS)
     return Row(
         name="`airunner list`, CPU",
         measured=f"{spent * 1000:.0f} ms",
         limit=f"{limit * 1000:.1f} ms, `python -c pass`",
         ratio=spent / limit,
-        goal="<= 15",
+        goal="<= 15 (12 wished)",
         met=spent / limit <= 15,
     )
+
+
+def cpu_of_list(service: Service, starts: int) -> tuple[float, float]:
+    """Return the CPU seconds of `airunner list` and of an interpreter that does nothing, the best of each."""
+    ours = (str(Path(sys.executable).with_name("airunner")), "list", "--server", service.url)
+    nothing = (sys.executable, "-c", "pass")
+    # The first one may still have to compile.
+    cpu_of_command(ours)
+    pairs = [(cpu_of_command(ours), cpu_of_command(nothing)) for _ in range(starts)]
+    spent, limit = (min(side) for side in zip(*pairs, strict=True))
+    return spent, limit
 
 
 @contextmanager

@@ -33,13 +33,15 @@ class Figure:
     unit: str
     at_most: float | None = None
     at_least: float | None = None
+    wished: float | None = None
 
     @property
     def goal(self) -> str:
-        """The goal, as the table shows it."""
+        """The goal, as the table shows it; what is wished does not bind."""
+        wished = "" if self.wished is None else f" ({self.wished:g} wished)"
         if self.at_most is not None:
-            return f"<= {self.at_most:g}"
-        return "" if self.at_least is None else f">= {self.at_least:g}"
+            return f"<= {self.at_most:g}{wished}"
+        return "" if self.at_least is None else f">= {self.at_least:g}{wished}"
 
     def is_met(self, ratio: float) -> bool:
         """Whether a ratio is good enough."""
@@ -49,21 +51,31 @@ class Figure:
 
 
 FIGURES = (
-    Figure("replay", "line_cpu_us", "replay of 1,000 lines, 50 a batch: CPU of the client a line", "us", 0.3),
+    Figure(
+        "replay",
+        "line_cpu_us",
+        "replay of 1,000 lines, 50 a batch: CPU of the client a line",
+        "us",
+        0.3,
+        wished=0.2,
+    ),
     Figure("replay", "lines_ms", "the same, p50", "ms"),
     Figure("replay", "singles_ms", "replay of 1,000 single events, p50", "ms", 0.1),
-    Figure("logs", "logs_s", "`logs` of 1,000,000 lines, median of three", "s", 0.3),
+    Figure("logs", "logs_s", "`logs` of 1,000,000 lines, median of three", "s", 0.3, wished=0.15),
     Figure("fan_out", "fan_out_ms", "a line to 10 watchers, the last of them, p50", "ms", 0.5),
     Figure("fan_out", "fan_out_cpu_ms", "the same, CPU of all processes, a line", "ms", 0.45),
     Figure("drain", "equal_cpu_us", "drain, equal results: CPU of server and worker, a job", "us", 0.8),
     Figure("drain", "equal_rate", "the same", "jobs/s", at_least=0.95),
     Figure("drain", "distinct_cpu_us", "drain, distinct results: CPU of server and worker, a job", "us"),
-    Figure("drain", "distinct_rate", "the same", "jobs/s", at_least=1.5),
+    Figure("drain", "distinct_rate", "the same", "jobs/s", at_least=1.5, wished=2),
     Figure("drain", "printed_cpu_us", "drain, a printed line: CPU of server and worker, a job", "us"),
     Figure("drain", "printed_rate", "the same", "jobs/s", at_least=2),
     Figure("dispatch", "dispatch_ms", "dispatch, a job every 30 ms, p50", "ms", 1.05),
     Figure("dispatch", "dispatch_p99_ms", "the same, p99", "ms", 1.05),
-    Figure("calls", "batch_enqueue_rate", "enqueues, 100 a call", "jobs/s", at_least=0.95),
+    Figure(
+        "calls", "batch_enqueue_cpu_us", "enqueues, 100 a call: CPU of server and client, a job", "us", 1.05
+    ),
+    Figure("calls", "batch_enqueue_rate", "the same", "jobs/s", at_least=0.95),
     Figure("calls", "single_enqueue_rate", "single enqueues, 16 callers", "jobs/s", at_least=0.95),
     Figure("calls", "published_rate", "lines published by 8, 50 a batch", "lines/s", at_least=0.95),
 )

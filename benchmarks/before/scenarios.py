@@ -107,7 +107,9 @@ async def calls(scale: float) -> Figures:
     """Enqueues in batches of 100, single ones by 16 callers, and lines that 8 publish at once."""
     async with server() as service, AsyncClient(service.url) as client:
         hundreds = [_requests("equal", 100) for _ in range(_scaled(200, scale))]
+        meter = CpuMeter({"server": service.pid, "client": os.getpid()})
         batches = await rate(hundreds, 4, client.enqueue_jobs)
+        spent = sum(meter.spent().values()) / (100 * len(hundreds))
         params = [JobParams(command="true")] * _scaled(4_000, scale)
         singles = await rate(params, 16, client.enqueue)
         tokens = [(await hold(client))[1] for _ in range(_PUBLISHERS)]
@@ -115,7 +117,12 @@ async def calls(scale: float) -> Figures:
         began = time.perf_counter()
         await asyncio.gather(*(_publish(client, token, output) for token in tokens))
         lines = _PUBLISHERS * len(output) * 50 / (time.perf_counter() - began)
-    return {"batch_enqueue_rate": 100 * batches, "single_enqueue_rate": singles, "published_rate": lines}
+    return {
+        "batch_enqueue_cpu_us": spent * 1e6,
+        "batch_enqueue_rate": 100 * batches,
+        "single_enqueue_rate": singles,
+        "published_rate": lines,
+    }
 
 
 SCENARIOS: Mapping[str, Callable[[float], Coroutine[object, object, Figures]]] = {
