@@ -38,7 +38,13 @@ from airunner.queues.messages import NewMessage
 from airunner.stores.records import PurgedJobs, RunningJob, RunningPage
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
-from tests.support.fleet import FakeInstances, FakeParameters, FakePrices, FakeRecords
+from tests.support.fleet import (
+    FakeInstances,
+    FakeParameters,
+    FakePrices,
+    FakeRecords,
+    while_time_passes,
+)
 
 HOUR = 3600
 ORPHANS, STALE = TaskType.ORPHANED_INSTANCES, TaskType.STALE_SSM
@@ -51,9 +57,13 @@ class FakeRunningJobs:
         self.busy: list[str] = []
         self.walks = 0
         self.error: AirunnerError | None = None
+        self.gate = asyncio.Event()
+        """What each page waits for."""
+        self.gate.set()
 
     async def running_jobs(self, cursor: str = "") -> RunningPage:
         self.walks += not cursor
+        await self.gate.wait()
         position = int(cursor or 0)
         if self.error:
             raise self.error
@@ -421,6 +431,64 @@ async def test_a_replica_with_two_messages_of_a_task_runs_one(bench: Bench) -> N
     bench.instances.before = begin_another
     assert (await bench.run(ORPHANS)).changed == 1
     assert refused[0].startswith("replica-1/")
+
+
+async def begin_run(bench: Bench, message: HousekeepingMessage) -> asyncio.Task[None]:
+    """Let another replica run a task as far as its walk over the jobs, which waits for the gate."""
+    bench.add("i-1")
+    bench.jobs.gate.clear()
+    work = asyncio.create_task(bench.replica("replica-2").process(message))
+    await until(lambda: bench.jobs.walks > 0)
+    return work
+
+
+async def test_the_message_of_a_replica_that_died_waits_for_its_lease_and_is_done(bench: Bench) -> None:
+    message = bench.message(ORPHANS)
+    dying = await begin_run(bench, message)
+    bench.records.errors["leave_lease"] = Unavailable("dead")
+    dying.cancel()
+    await asyncio.wait({dying})
+    bench.records.errors.clear()
+    bench.jobs.gate.set()
+    await while_time_passes(bench.clock, bench.housekeeper.process(message))
+    assert told(bench.records.runs[message.slot]) == [("marked", "i-1")]
+    assert bench.records.runs[message.slot].outcome is RunOutcome.DONE
+
+
+async def test_a_second_message_of_a_slot_waits_for_the_run_of_the_first(bench: Bench) -> None:
+    message = bench.message(ORPHANS)
+    first = await begin_run(bench, message)
+    second = asyncio.create_task(bench.housekeeper.process(message))
+    await until(lambda: bench.clock.waiting > 0)
+    bench.jobs.gate.set()
+    await first
+    done = bench.records.runs[message.slot]
+    bench.clock.advance(10)
+    await second
+    assert bench.records.runs == {message.slot: done}
+    assert (done.outcome, bench.jobs.walks) == (RunOutcome.DONE, 1)
+
+
+async def test_a_second_message_of_a_run_that_outlives_a_lease_is_skipped(bench: Bench) -> None:
+    message, began = bench.message(ORPHANS), bench.clock.now()
+    bench.records.leases[ORPHANS] = (f"replica-2/0123/{message.slot}", began + 10 * LEASE_MS)
+    await while_time_passes(bench.clock, bench.housekeeper.process(message))
+    assert bench.records.runs[message.slot].outcome is RunOutcome.SKIPPED
+    assert LEASE_MS < bench.clock.now() - began < 2 * LEASE_MS
+
+
+async def test_a_table_that_is_away_for_a_moment_costs_no_run(bench: Bench) -> None:
+    """Neither what went wrong nor the end of the lease can be written."""
+    bench.add("i-1")
+    message, back_at = bench.message(ORPHANS), bench.clock.now() + 20_000
+
+    def be_away(_: str) -> None:
+        if bench.records.leases and bench.clock.now() < back_at:
+            raise Unavailable("away")
+
+    bench.records.before = be_away
+    await while_time_passes(bench.clock, bench.housekeeper.process(message))
+    assert bench.records.runs[message.slot].outcome is RunOutcome.DONE
 
 
 async def test_a_lease_that_is_lost_in_mid_run_stops_it_before_its_next_step(bench: Bench) -> None:

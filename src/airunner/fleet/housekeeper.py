@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airunner.domain.errors import AirunnerError, error_text
-from airunner.fleet.lease import LeaseLost, LeaseTaken, TaskLease
+from airunner.domain.retry import RetryPolicy, retry
+from airunner.fleet.lease import LEASE_MS, LeaseLost, LeaseTaken, TaskLease
 from airunner.fleet.records import HousekeepingRun, RunOutcome
 from airunner.fleet.task_run import BreakerTripped, TaskRun
 from airunner.telemetry.fleet_metrics import unknown_fields
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from airunner.fleet.task_run import HousekeepingTask
 
 _log = get_logger("airunner.fleet")
+
+_TURNS: Final = RetryPolicy(first_seconds=1.0, max_seconds=10.0)
+# So that a look follows the end of a lease, also where clocks differ a little.
+_LATE_MS: Final = 20_000
 
 
 class Housekeeper:
@@ -45,7 +50,8 @@ class Housekeeper:
     async def process(self, message: HousekeepingMessage) -> None:
         """Do what a message wishes, again if a dependency is away; each task may be repeated at any point.
 
-        One whose task another replica runs is done with: that is recorded.
+        One whose task another replica runs for another slot is done with: that is recorded. For the same slot
+        it waits: that run is of this very message, and its replica may have died.
         """
         unknown_fields.add(len(message.unknown_fields), "housekeeping")
         await self._dependencies.call("housekeeping", lambda: self._run_or_skip(message), seconds=None)
@@ -57,7 +63,7 @@ class Housekeeper:
         then the slot may have another one. With `force` the breaker does not trip.
         """
         # Of a name of its own for each run: a replica that has two messages of a task runs one of them.
-        holder = f"{self._holder}/{secrets.token_hex(4)}"
+        holder = f"{self._holder}/{secrets.token_hex(4)}/{message.slot}"
         lease = TaskLease(self._records, self._clock, message.task_type, holder)
         await lease.take()
         try:
@@ -72,7 +78,7 @@ class Housekeeper:
 
     async def _run_or_skip(self, message: HousekeepingMessage) -> None:
         try:
-            await self.run(message)
+            await self._run_in_turn(message)
         except (LeaseTaken, LeaseLost) as error:
             now = self._clock.now()
             skipped = HousekeepingRun(
@@ -86,6 +92,30 @@ class Housekeeper:
             )
             await self._records.add_run(skipped)
             _log.info("housekeeping.skipped", task=message.task_type.value, error=error.text)
+
+    async def _run_in_turn(self, message: HousekeepingMessage) -> None:
+        """Run a task; while the lease is that of a run for the same slot, until it would be over.
+
+        After a death, or where its end could not be written, nobody renews it. One that is renewed is of a
+        replica that lives, which does what this message wishes.
+        """
+
+        def is_of_slot(error: Exception) -> bool:
+            return isinstance(error, LeaseTaken) and error.holder.endswith(f"/{message.slot}")
+
+        def log(error: Exception, failures: int) -> None:
+            if failures == 1:
+                _log.info("housekeeping.waits", task=message.task_type.value, error=error_text(error))
+
+        give_up_at = self._clock.monotonic() + LEASE_MS + _LATE_MS
+        await retry(
+            _TURNS,
+            self._clock,
+            lambda: self.run(message),
+            retry_if=is_of_slot,
+            on_failure=log,
+            give_up_at=give_up_at,
+        )
 
     async def _perform(
         self, message: HousekeepingMessage, lease: TaskLease, *, force: bool
