@@ -35,6 +35,8 @@ KILLS = [
 ROWS_A_KILL = 6
 LOST_HANDLERS: Registry = registry(paint=(lambda: None, HOOKS))
 LIMIT_SECONDS = 120
+KILLS_A_ROUND = 50
+_OPEN = "generation_sessions WHERE finished_at IS NULL"
 
 
 @pytest.mark.parametrize(("sink", "kills"), KILLS)
@@ -45,26 +47,8 @@ async def test_relays_and_workers_are_killed_and_each_row_has_its_effect_once(
     if sink == "jobs":
         await stack.start_server()
         start, jobs = _starts(site, server=stack.url), stack.client()
-    rng, wanted, seconds = random.Random(seed), dict[str, str](), 0
-    processes = {name: start(name) for name in ("relay", "worker")}
-    for number in range(kills):
-        called = len(site.calls)
-        for _ in range(ROWS_A_KILL):
-            is_refused = rng.random() < 0.2
-            session_id = await enqueue(site.database, "paint", {"refuses": is_refused})
-            wanted[session_id] = "refused" if is_refused else "done"
-        victim = ("relay", "worker")[number % 2]
-        await _some_progress(site, victim, rng.randint(1, ROWS_A_KILL - 1), called)
-        await processes[victim].kill()
-        # What the dead one held comes again when its time is over.
-        if victim == "worker":
-            emulator.advance(121)
-        else:
-            seconds += CLAIM_SECONDS + 1
-            await pass_time(site.database, seconds=seconds)
-        processes[victim] = start(victim)
     async with jobs or nullcontext():
-        await _finish(site, emulator, seconds, jobs)
+        wanted = await _kill_in_turns(site, emulator, random.Random(seed), kills, start, jobs)
     found = await effects(site.database)
     assert sorted(session_id for session_id, _ in found) == sorted(wanted)
     ends = dict(found)
@@ -96,6 +80,39 @@ async def test_postgresql_is_killed_under_a_worker(site: Site, postgres: LocalPo
         assert await process.ended() == 0
 
 
+async def _kill_in_turns(
+    site: Site,
+    emulator: EmulatorProcess,
+    rng: random.Random,
+    kills: int,
+    start: Callable[[str], ForkedProcess],
+    jobs: AsyncClient | None,
+) -> dict[str, str]:
+    """Kill relay and worker in turns, and let all rows come to their ends; return how each should end."""
+    wanted, seconds = dict[str, str](), 0
+    processes = {name: start(name) for name in ("relay", "worker")}
+    for number in range(1, kills + 1):
+        called = len(site.calls)
+        for _ in range(ROWS_A_KILL):
+            is_refused = rng.random() < 0.2
+            session_id = await enqueue(site.database, "paint", {"refuses": is_refused})
+            wanted[session_id] = "refused" if is_refused else "done"
+        victim = ("relay", "worker")[number % 2]
+        await _some_progress(site, victim, rng.randint(1, ROWS_A_KILL - 1), called)
+        await processes[victim].kill()
+        # What the dead one held comes again when its time is over.
+        if victim == "worker":
+            emulator.advance(121)
+        else:
+            seconds += CLAIM_SECONDS + 1
+            await pass_time(site.database, seconds=seconds)
+        processes[victim] = start(victim)
+        # More rows than that would wait longer than they are worked on.
+        if number % KILLS_A_ROUND == 0 or number == kills:
+            seconds = await _finish(site, emulator, seconds, jobs)
+    return wanted
+
+
 def _starts(site: Site, server: str = "") -> Callable[[str], ForkedProcess]:
     """Return what starts a relay or a worker; those of jobs, if there is a server for them."""
     handlers = str(site.folder / "handlers.py")
@@ -123,14 +140,17 @@ async def _some_progress(site: Site, victim: str, steps: int, called: int) -> No
         await _until_at_most(site, ROWS_A_KILL - steps, "outbox WHERE state = 'pending'")
 
 
-async def _finish(site: Site, emulator: EmulatorProcess, seconds: int, jobs: AsyncClient | None) -> None:
-    """Let all that is left come to its end: what was put aside is sent anew, what died five times is lost."""
+async def _finish(site: Site, emulator: EmulatorProcess, seconds: int, jobs: AsyncClient | None) -> int:
+    """Let all that is left come to its end: what was put aside is sent anew, what died five times is lost.
+
+    Return how far the database's clock is ahead then.
+    """
     for number in range(20):
         await pass_time(site.database, seconds=seconds)
         await OutboxUpkeep(site.database, "airunner").run_once()
         await LostPass(site.database, "airunner", LOST_HANDLERS, jobs=jobs).run_once()
         if await _all_ended(site, has_messages=jobs is None):
-            return
+            return seconds
         emulator.advance(121)
         seconds += 3600 if number < 5 else 73 * 3600
     raise AssertionError("some rows never end")
@@ -138,21 +158,25 @@ async def _finish(site: Site, emulator: EmulatorProcess, seconds: int, jobs: Asy
 
 async def _all_ended(site: Site, *, has_messages: bool) -> bool:
     """Wait until all rows have ended, or nothing is under way that could end one."""
-    idle = 0
-    for _ in range(500):
-        if not await _count(site, "generation_sessions WHERE finished_at IS NULL"):
-            return True
+    idle, polls, left = 0, 0, await _count(site, _OPEN)
+    while left and polls < 500:
+        polls, before, left = polls + 1, left, await _count(site, _OPEN)
+        if left < before:
+            polls = 0
         is_idle = has_messages and not await _count(site, "outbox WHERE state = 'pending'")
         idle = idle + 1 if is_idle and not (await site.queue.depth()).visible else 0
         if idle == 25:
             break
         await SystemClock().sleep(0.02)
-    return False
+    return not left
 
 
 async def _until_at_most(site: Site, count: int, rows: str) -> None:
+    clock = SystemClock()
+    limit = clock.monotonic() + LIMIT_SECONDS * 1000
     while await _count(site, rows) > count:
-        await SystemClock().sleep(0.02)
+        assert clock.monotonic() < limit, rows
+        await clock.sleep(0.02)
 
 
 async def _count(site: Site, rows: str) -> int:
