@@ -263,7 +263,13 @@ def mappings(module: ModuleType) -> list[str]:
 def test_completions_of_one_call_share_what_they_have_in_common(
     distinct: list[CompleteRequest], data: st.DataObject
 ) -> None:
-    shared = st.builds(replace, st.sampled_from(distinct), task_token=wire.texts, job_id=wire.texts)
+    alike = st.builds(replace, st.sampled_from(distinct), task_token=wire.texts, job_id=wire.texts)
+    # Some with an output of their own.
+    shared = alike | st.builds(
+        lambda request, text: replace(request, result=request.result.with_output(text, b"")),
+        alike,
+        wire.texts,
+    )
     requests = data.draw(st.permutations([*distinct, *(data.draw(shared) for _ in distinct)]))
     writer, reader = completions.CompletionWriter(), completions.CompletionReader(NOON)
     message = sent(completions.complete_batch_to_pb([writer.write(request) for request in requests]))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from airunner.codec.events import encode_event
+from airunner.domain.errors import FailedPrecondition
 from airunner.domain.event import Position
 from airunner.domain.job import Job, JobState
 from airunner.domain.lifecycle import Lifecycle
@@ -80,6 +82,47 @@ async def test_each_of_many_jobs_ends_with_its_own_result_and_events(
         assert (kept.attempt, kept.life.completed_by) == (job.attempt, job.attempt)
         page = await services.store.read_events(EventQuery(job_id=job.job_id, after=Position(0, 0)))
         assert [event.payload for event in page.events] == [event.payload for event in end.events]
+
+
+def test_what_ends_alike_differs_in_its_result_alone() -> None:
+    # Each field has another value, whatever its type.
+    values = range(1, len(fields(Lifecycle)) + 1)
+    life = Lifecycle(*cast("Any", values))
+    result = make_success(output_json="[1]")
+    assert rows.life_with_result(life, result) == replace(life, result=result)
+    changed = result.with_output("2", b"3")
+    assert changed == replace(result, output_json="2", output_sha256=b"3")
+    assert changed.common == result.common
+    others: list[Any] = [
+        replace(result, **{field.name: cast("Any", "other")})
+        for field in fields(result)
+        if field.name not in {"output_json", "output_sha256"}
+    ]
+    assert all(other.common != result.common for other in others)
+
+
+async def test_what_ends_alike_but_for_its_output_is_saved_by_one_statement(
+    services: Services, clock: ManualClock
+) -> None:
+    await services.jobs.enqueue_jobs([make_request() for _ in range(50)])
+    events = [encode_event(event) for event in (make_start(1), make_end(2))]
+    ends = [
+        Completion(AttemptKey(job.job_id, job.attempt), make_success(output_json=str(number)), events)
+        for number, job in enumerate(await claim(services))
+    ]
+    statements: list[str] = []
+    store = services.store
+    assert isinstance(store, SqliteStore)
+    await store._write(lambda tx: tx.connection.set_trace_callback(statements.append))
+    statements.clear()
+    outcomes = await store.complete_jobs(ends, clock.now())
+    assert [getattr(outcome, "result", None) for outcome in outcomes] == [end.result for end in ends]
+    assert sum(statement.startswith("UPDATE") for statement in statements) == 1
+    jobs = [await store.get_job(end.key.job_id) for end in ends]
+    assert [job.result for job in jobs] == [end.result for end in ends]
+    repeated = await store.complete_jobs([*ends[:1], replace(ends[1], result=ends[2].result)], clock.now())
+    assert repeated[0] == outcomes[0]
+    assert isinstance(repeated[1], FailedPrecondition)
 
 
 async def test_entries_of_one_job_meet_it_as_the_one_before_left_it(

@@ -18,38 +18,35 @@ if TYPE_CHECKING:
 
 
 class CompletionWriter:
-    """Writes the completions of one call. Those that share a result and events are copies of one message.
+    """Writes the completions of one call. Those that share events and end alike are copies of one message.
 
-    Results and events are told apart by identity, so the requests must outlive the writer.
+    Events are told apart by identity, so the requests must outlive the writer.
     """
 
     def __init__(self) -> None:
-        self._written: dict[tuple[int, int], pb.CompleteJobRequest] = {}
+        self._written: dict[tuple[int, tuple[object, ...]], pb.CompleteJobRequest] = {}
 
     def write(self, request: CompleteRequest) -> pb.CompleteJobRequest:
         """Return the message of a completion."""
-        shared = id(request.result), id(request.events)
+        shared = id(request.events), request.result.common
         written = self._written.get(shared)
         if written is None:
             message = self._written[shared] = _complete_to_pb(request)
             return message
-        message = pb.CompleteJobRequest()
-        message.CopyFrom(written)
-        message.task_token = request.task_token
-        message.job_result.job_id = request.job_id
-        return message
+        return _likewise(written, request)
 
 
 class CompletionReader:
     """Reads the completions of one call.
 
-    Completions of jobs that begin and end together often differ in their job and task token alone: the rest
-    is read once, and their results and events are the same objects.
+    Completions of jobs that begin and end together often differ in their job, task token and output alone:
+    the rest is read once, and events that are equal are the same objects.
     """
 
     def __init__(self, now: int) -> None:
         self._now = now
-        self._known: dict[bytes, tuple[JobResult, bytes, list[EncodedEvent]]] = {}
+        self._results: dict[bytes, tuple[JobResult, bytes]] = {}
+        self._events: dict[bytes, list[EncodedEvent]] = {}
 
     def read(self, message: pb.CompleteJobRequest) -> tuple[CompleteRequest, list[EncodedEvent]]:
         """Return a completion with a valid result, and its events, checked and encoded.
@@ -57,20 +54,43 @@ class CompletionReader:
         The message is used up. Events without a timestamp are dated now.
         """
         task_token, job_id = message.task_token, message.job_result.job_id
+        result, result_bytes = self._read_result(message.job_result)
         message.ClearField("task_token")
-        message.job_result.ClearField("job_id")
-        rest = message.SerializeToString()
-        known = self._known.get(rest)
-        if known is None:
-            known = *read_result(message.job_result), admit_events(message.events, self._now)
-            self._known[rest] = known
-        result, result_bytes, events = known
+        message.ClearField("job_result")
+        encoded = message.SerializeToString()
+        events = self._events.get(encoded)
+        if events is None:
+            events = self._events[encoded] = admit_events(message.events, self._now)
         return CompleteRequest(task_token, result, (), job_id, result_bytes), events
+
+    def _read_result(self, message: pb.JobResult) -> tuple[JobResult, bytes]:
+        own = pb.JobResult(output_json=message.output_json, output_sha256=message.output_sha256)
+        for field in ("job_id", "output_json", "output_sha256"):
+            message.ClearField(field)
+        common = message.SerializeToString()
+        known = self._results.get(common)
+        if known is None:
+            known = self._results[common] = read_result(message)
+        result = known[0].with_output(own.output_json, own.output_sha256)
+        result.validate()
+        # The fields of a message may come in any order.
+        return result, known[1] + own.SerializeToString()
 
 
 def complete_batch_to_pb(entries: Sequence[pb.CompleteJobRequest]) -> pb.CompleteJobsRequest:
     """Return the message of many completions."""
     return pb.CompleteJobsRequest(completions=entries)
+
+
+@refusing
+def _likewise(written: pb.CompleteJobRequest, request: CompleteRequest) -> pb.CompleteJobRequest:
+    message = pb.CompleteJobRequest()
+    message.CopyFrom(written)
+    message.task_token = request.task_token
+    result = message.job_result
+    result.job_id = request.job_id
+    result.output_json, result.output_sha256 = request.result.output_json, request.result.output_sha256
+    return message
 
 
 @refusing

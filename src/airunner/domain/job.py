@@ -199,6 +199,33 @@ class JobResult:
     final_sequence: int = 0
     output_sha256: bytes = b""
 
+    @property
+    def common(self) -> tuple[object, ...]:
+        """All but what each job has of its own, its output: jobs that end together mostly share it."""
+        return (
+            self.success,
+            self.outcome,
+            self.exit_code,
+            self.error_message,
+            self.started_at,
+            self.completed_at,
+            self.final_sequence,
+        )
+
+    def with_output(self, output_json: str, output_sha256: bytes) -> JobResult:
+        """Return the result of a job that ended likewise, with an output of its own."""
+        return JobResult(
+            self.success,
+            self.outcome,
+            self.exit_code,
+            self.error_message,
+            self.started_at,
+            self.completed_at,
+            output_json,
+            self.final_sequence,
+            output_sha256,
+        )
+
     def validate(self) -> None:
         """Refuse a result that contradicts itself or the limits."""
         if self.success != (self.outcome is Outcome.SUCCESS):

@@ -7,7 +7,7 @@ still `lifecycle` that decides, and jobs that differ only cost more.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from airunner import telemetry
 from airunner.codec.jobs import encode_result
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from airunner.stores.sqlite.writer import Transaction
 
 _log = get_logger("airunner.store")
+
+_EndKind: TypeAlias = tuple[int, int, int, tuple[object, ...]]
+"""What ends alike: the life, the attempt, the events, and what is common to results."""
 
 # How many rows one statement saves. Shorter lists are filled up: SQLite keeps few statements ready.
 _STATEMENT_SIZES = (1, 10, 100)
@@ -110,7 +113,7 @@ class _Ends:
     def __init__(self, now: int, loaded: dict[bytes, tuple[int, Lifecycle]]) -> None:
         self._now = now
         self._loaded = loaded
-        self._known: dict[tuple[int, int, int, int], tuple[Lifecycle, Lifecycle, list[EncodedEvent]]] = {}
+        self._known: dict[_EndKind, tuple[Lifecycle, Lifecycle, list[EncodedEvent]]] = {}
         self.events: list[rows.Row] = []
         self.lives: dict[int, Lifecycle] = {}
         self.results: dict[int, bytes] = {}
@@ -121,23 +124,32 @@ class _Ends:
             return JobNotFound()
         row_id, life = self._loaded[job_id]
         try:
-            over, fresh = self._finish(life, completion)
+            alike, fresh = self._finish(life, completion)
         except AirunnerError as error:
             return error
-        if over is not life:
-            self._loaded[job_id] = row_id, over
-            self.lives[row_id] = over
-            self.results[row_id] = completion.result_bytes or encode_result(completion.result)
-            self.events += [rows.event_values(row_id, event, self._now) for event in fresh]
+        if alike is life:
+            return life
+        over = alike
+        if over.result is not completion.result:
+            over = rows.life_with_result(alike, completion.result)
+        self._loaded[job_id] = row_id, over
+        # The result is saved apart, so that all that end alike are saved by one statement.
+        self.lives[row_id] = alike
+        self.results[row_id] = completion.result_bytes or encode_result(completion.result)
+        self.events += [rows.event_values(row_id, event, self._now) for event in fresh]
         return over
 
     def _finish(self, life: Lifecycle, completion: Completion) -> tuple[Lifecycle, list[EncodedEvent]]:
-        """Work out the end of a job; jobs that were alike and end alike share it.
+        """Work out the end of a job; jobs that were alike and end alike share it, but for their output.
 
-        What is alike is the same object here. The entries keep theirs alive, and the known ends their lives.
+        Lives and events that are alike are the same objects here. The entries keep theirs alive, and the
+        known ends their lives.
         """
         attempt, result, events = completion.key.attempt, completion.result, completion.events
-        kind = (id(life), attempt, id(result), id(events))
+        if life.state.terminal:
+            # What an end that is repeated says is compared with what was said first, output and all.
+            return lifecycle.finish(life, attempt, result, events, now=self._now)
+        kind = (id(life), attempt, id(events), result.common)
         known = self._known.get(kind)
         if known is None:
             known = self._known[kind] = life, *lifecycle.finish(life, attempt, result, events, now=self._now)

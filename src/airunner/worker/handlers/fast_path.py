@@ -16,7 +16,7 @@ from airunner.handlers.loop_callbacks import LoopCallbacks
 from airunner.telemetry.logs import get_logger
 from airunner.worker.attempt import JobOutcome, log_end, log_start
 from airunner.worker.handlers.output import JobOutput
-from airunner.worker.handlers.quick_reports import Summary, printed_outcome, silent_outcome
+from airunner.worker.handlers.quick_reports import printed_outcome, silent_outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -194,7 +194,7 @@ class HandlerFastPath:
     def _on_ended(self, calls: Sequence[AttemptCall]) -> None:
         self._overdue.difference_update(calls)
         now = self._clock.now()
-        silent: dict[Summary, list[Delivery[Attempt]]] = {}
+        silent: dict[tuple[int, str], list[AttemptCall]] = {}
         for call in calls:
             delivery = call.key
             attempt = delivery.body
@@ -206,12 +206,12 @@ class HandlerFastPath:
                 continue
             attempt.passed_on = True
             if printed:
-                self._succeed([delivery], self._printed_outcome(call, printed, now))
-                continue
-            summary = (attempt.started_at, attempt.job.life.worker_id, call.result)
-            silent.setdefault(summary, []).append(delivery)
-        for summary, deliveries in silent.items():
-            self._succeed(deliveries, silent_outcome(summary, now))
+                self._succeed([(delivery, self._printed_outcome(call, printed, now))])
+            else:
+                silent.setdefault((attempt.started_at, attempt.job.life.worker_id), []).append(call)
+        for (started_at, worker_id), alike in silent.items():
+            outcomes = silent_outcomes(started_at, worker_id, now, [call.result for call in alike])
+            self._succeed(list(zip((call.key for call in alike), outcomes, strict=True)))
 
     def _printed(self, call: AttemptCall) -> Sequence[OutputLines] | None:
         """Return what a call that has ended printed; None if that is not to be reported here."""
@@ -224,15 +224,15 @@ class HandlerFastPath:
         redactor = self._redactor_for(attempt.job.params) if self._redactor_for else None
         return printed_outcome(attempt, call.result, printed, now, redactor=redactor)
 
-    def _succeed(self, deliveries: Sequence[Delivery[Attempt]], outcome: JobOutcome) -> None:
-        """End attempts that have their whole report in common."""
-        duration_ms = outcome.result.completed_at - outcome.result.started_at
-        telemetry.attempts_ended.add(len(deliveries), "success")
-        telemetry.attempt_time.record(duration_ms / 1000, len(deliveries))
+    def _succeed(self, ended: Sequence[tuple[Delivery[Attempt], JobOutcome]]) -> None:
+        """End attempts that began and ended at the same time."""
+        result = ended[0][1].result
+        telemetry.attempts_ended.add(len(ended), "success")
+        telemetry.attempt_time.record((result.completed_at - result.started_at) / 1000, len(ended))
         if _log.is_enabled_for(logging.INFO):
-            for delivery in deliveries:
+            for delivery, outcome in ended:
                 log_end(delivery.body.job, outcome.result)
-        self._finish([(delivery, outcome) for delivery in deliveries])
+        self._finish(ended)
 
 
 def _context(job: Job, output: JobOutput) -> Context:

@@ -16,7 +16,7 @@ from airunner.worker.attempt import JobOutcome
 from airunner.worker.publishing.batch_metrics import BatchMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from airunner.domain.batching import Flush
     from airunner.domain.job import JobParams
@@ -27,15 +27,14 @@ if TYPE_CHECKING:
     RedactorFor: TypeAlias = Callable[[JobParams], LineRedactor | None]
     """Returns what hides the secrets of a job; None if there are none."""
 
-Summary: TypeAlias = tuple[int, str, str]
-"""When an attempt started, on which worker, and its result as JSON: small jobs mostly have it in common."""
-
 _SHA256_OF_NOTHING: Final = hashlib.sha256().digest()
 
 
-def silent_outcome(summary: Summary, now: int) -> JobOutcome:
-    """Return the outcome of attempts that succeeded without output, and have all else in common."""
-    started_at, worker_id, output_json = summary
+def silent_outcomes(started_at: int, worker_id: str, now: int, results: Iterable[str]) -> list[JobOutcome]:
+    """Return the outcomes of attempts that succeeded without output, and only differ in their results.
+
+    `results` are JSON, in the order of the outcomes. All share their events, which are encoded once then.
+    """
     now = max(now, started_at)  # the clock may have been set back meanwhile
     end = ProcessEnd(
         pid=os.getpid(),
@@ -48,7 +47,14 @@ def silent_outcome(summary: Summary, now: int) -> JobOutcome:
         Event(sequence=1, timestamp=started_at, data=_start(started_at, worker_id)),
         Event(sequence=2, timestamp=now, data=end),
     )
-    return JobOutcome(result=_success(started_at, now, output_json, 2, _SHA256_OF_NOTHING), events=events)
+    success = _success(started_at, now, "", 2, _SHA256_OF_NOTHING)
+    plain = JobOutcome(result=success, events=events)
+    return [
+        JobOutcome(result=success.with_output(output_json, _SHA256_OF_NOTHING), events=events)
+        if output_json
+        else plain
+        for output_json in results
+    ]
 
 
 def printed_outcome(
