@@ -51,7 +51,7 @@ def wait_until_still(done: threading.Event, client: Client, worker_id: str) -> N
 
 
 def test_every_method_of_the_async_client_is_there() -> None:
-    own = {"aclose", "monitor_batches"}
+    own = {"aclose", "monitor_batches", "stream_output"}
     wanted = {name for name, _ in inspect.getmembers(AsyncClient, inspect.isfunction) if name[0] != "_"}
     assert wanted - own <= set(dir(Client))
 

@@ -382,11 +382,11 @@ class GroupCommitWriter:
         first = [answer for answer in answers if answer.future is not None]
         rest = [answer for answer in others or () if answer.future is not None]
         if first and rest:
-            self._loop.call_soon_threadsafe(self._deliver_in_turn, first, rest)
+            self._loop.call_soon_threadsafe(self._deliver_in_turn, first, rest, _TURNS_AHEAD)
         elif first or rest:
             self._loop.call_soon_threadsafe(_deliver, first or rest)
 
-    def _deliver_in_turn(self, first: list[_Reply], rest: list[_Reply], turns: int = _TURNS_AHEAD) -> None:
+    def _deliver_in_turn(self, first: list[_Reply], rest: list[_Reply], turns: int) -> None:
         _deliver(first)
         if turns:
             self._loop.call_soon(self._deliver_in_turn, [], rest, turns - 1)
