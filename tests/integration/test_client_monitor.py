@@ -17,11 +17,13 @@ from airunner.client import (
     StreamOptions,
     StreamRequest,
 )
+from airunner.codec.streams import batch_to_pb
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from airunner.domain.event import EncodedEvent, Event, EventType, Gap, Position
 from airunner.domain.job import JobParams
 from airunner.domain.retry import RetryPolicy
+from airunner.rpc import joined_stream
 from airunner.services.composition import ServiceRules, Services
 from airunner.stores.memory import MemoryStore
 from airunner.stores.records import AttemptKey
@@ -209,6 +211,42 @@ async def test_a_reset_in_the_next_attempt_skips_nothing_of_it(services: Service
         assert proxy.connections > 1
 
 
+async def test_a_reset_before_the_first_event_skips_nothing_either(services: Services) -> None:
+    """Where the watcher began is known as soon as it is connected, though nothing was shown yet."""
+    states: list[ConnectionState] = []
+    async with (
+        serve(services) as url,
+        faulty_proxy(url) as proxy,
+        AsyncClient(url) as direct,
+        AsyncClient(proxy.url, retry=IMPATIENT) as client,
+    ):
+        job_id, token = await begin(direct)
+        await direct.publish_events(token, [make_line(1)])
+        stream = client.monitor(job_id, from_sequence=10, on_state=lambda state, _: states.append(state))
+        first = asyncio.create_task(anext(stream))
+        await until(lambda: states == [ConnectionState.CONNECTED])
+        proxy.answer_limit = lambda: 0
+        proxy.reset_all()
+        await direct.release_job(ReleaseRequest(task_token=token))
+        (held,) = await direct.dequeue(QUEUE)
+        await direct.publish_events(held.task_token, [make_batch(1, 20)])
+        proxy.answer_limit = lambda: None
+        async with asyncio.timeout(30):
+            event = await first
+        assert (event.attempt, event.sequence) == (2, 1)
+        await stream.aclose()
+
+
+async def test_a_server_that_does_not_tell_where_it_begins_is_asked_for_the_job(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is older does not."""
+    monkeypatch.setattr(joined_stream, "start_to_pb", lambda _: batch_to_pb(None, packed=True))
+    async with serve(services) as url, AsyncClient(url) as client:
+        request = StreamRequest(job_id=await two_attempts(client), from_sequence=60)
+        assert await collect(client, request) == await undisturbed(services, request)
+
+
 async def test_every_cursor_resumes_after_its_event(services: Services) -> None:
     async with serve(services) as url, AsyncClient(url) as client:
         job_id = await two_attempts(client)
@@ -302,12 +340,16 @@ async def test_refusals_are_raised(services: Services) -> None:
             await anext(client.monitor("0" * 32))
         with pytest.raises(InvalidArgument):
             await anext(client.monitor("0" * 32, cursor="nonsense"))
+        with pytest.raises(NotFound):
+            await anext(client.monitor("0" * 32, from_sequence=5))
         with pytest.raises(InvalidArgument, match="from_sequence"):
             await anext(client.monitor("0" * 32, from_sequence=-1))
         job_id, _ = await begin(client)
         services.watchers._max_streams = 0
         with pytest.raises(ResourceExhausted):
             await anext(client.monitor(job_id))
+        with pytest.raises(ResourceExhausted):
+            await anext(client.monitor(job_id, from_sequence=5))
 
 
 async def test_a_stream_the_server_still_counts_does_not_end_the_watch(services: Services) -> None:

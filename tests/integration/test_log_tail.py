@@ -10,8 +10,9 @@ import pytest
 from airunner.client import AsyncClient, ReleaseRequest
 from airunner.domain.errors import NotFound, Unavailable
 from airunner.domain.event import Event, Gap, Output, StreamType
-from airunner.domain.job import JobParams
+from airunner.domain.job import Job, JobParams
 from airunner.domain.lifecycle import Lifecycle
+from airunner.domain.requests import StreamRequest
 from airunner.reading.log_lines import LineFilter, LogLine
 from airunner.reading.log_tail import output_request, read_last_lines, read_lines
 from airunner.services.composition import Services
@@ -32,10 +33,15 @@ class CountingStore(MemoryStore):
 
     read = 0
     lives = 0
+    jobs = 0
 
     async def get_life(self, job_id: str, *, queues: Collection[str] = ()) -> Lifecycle:
         self.lives += 1
         return await super().get_life(job_id, queues=queues)
+
+    async def get_job(self, job_id: str, *, queues: Collection[str] = (), abridge: bool = False) -> Job:
+        self.jobs += 1
+        return await super().get_job(job_id, queues=queues, abridge=abridge)
 
     async def read_events(self, query: EventQuery) -> EventPage:
         page = await super().read_events(query)
@@ -146,9 +152,19 @@ async def test_the_services_can_be_read_in_process(store: CountingStore) -> None
 
 async def test_a_replay_asks_for_its_job_once(client: AsyncClient, store: CountingStore) -> None:
     job_id = await attempt(client, BATCHES)
-    store.lives = 0
+    store.lives = store.jobs = 0
     assert [line.sequence async for line in read_lines(client, job_id, on_gap=no_gap)] == [*range(1, 1001)]
-    assert store.lives == 0
+    assert (store.lives, store.jobs) == (0, 0)
+
+
+async def test_so_does_one_of_the_current_attempt_from_a_sequence(
+    client: AsyncClient, store: CountingStore
+) -> None:
+    job_id = await attempt(client, BATCHES)
+    store.lives = store.jobs = 0
+    request = StreamRequest(job_id=job_id, from_sequence=980, follow=False)
+    assert [event.sequence async for event in client.stream_events(request)] == [*range(980, 1001)]
+    assert (store.lives, store.jobs) == (1, 0)
 
 
 async def test_output_comes_as_it_is_stored(client: AsyncClient) -> None:

@@ -14,6 +14,7 @@ from airunner.codec.events import event_to_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.gen.job.v1.job_connect import JobEventsServiceClient, JobServiceClient
 from airunner.domain.clock import SystemClock
+from airunner.domain.event import Position
 from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.factories import make_batch, make_end, make_services, make_start
@@ -65,6 +66,11 @@ async def test_a_whole_job_in_every_protocol(url: str, options: dict[str, object
     assert [event.sequence for event in seen] == list(range(5, 13))
     assert seen[0].event_type == pb.EVENT_TYPE_OUTPUT_DATA
     assert all(event.attempt == 1 and event.cursor for event in seen)
+
+    stored = pb.StreamJobEventBatchesRequest(job_id=enqueued.job_id, from_sequence=5)
+    begin, *batches = [answer async for answer in events.stream_job_event_batches(stored)]
+    assert begin == pb.StreamJobEventBatchesResponse(cursor=Position(1, 4).cursor)
+    assert [batch.first_sequence for batch in batches] == [2, 12]
 
 
 async def test_unary_calls_are_plain_json_over_http(url: str) -> None:

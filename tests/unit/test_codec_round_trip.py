@@ -38,7 +38,7 @@ from airunner.domain.errors import (
     SequenceMismatch,
     retry_after_seconds,
 )
-from airunner.domain.event import EncodedEvent, Event
+from airunner.domain.event import EncodedEvent, Event, Position
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.fleet import TaskType
 from airunner.domain.job import Job
@@ -159,6 +159,11 @@ PAIRS: dict[str, Pair[Any]] = {
     "streams.stream": pair(wire.streams, streams.stream_to_pb, streams.stream_from_pb),
     "streams.streamed": pair(
         events_of_attempts(), streams.streamed_to_pb, lambda message: events.event_from_pb(message.event)
+    ),
+    "streams.start": pair(
+        st.builds(Position, st.integers(1, 2**31 - 1), st.integers(0, 10**12)),
+        streams.start_to_pb,
+        streams.start_from_pb,
     ),
     "streams.batch": Pair(events_of_attempts(), batch),
     "answers.enqueued": pair(wire.enqueued, answers.enqueued_to_pb, answers.enqueued_from_pb),
@@ -334,6 +339,14 @@ def told(outcome: object) -> object:
 
 def test_a_sign_of_life_is_no_event() -> None:
     assert streams.batch_from_pb(sent(streams.batch_to_pb(None, packed=True)), NOON) is None
+    assert streams.batch_from_pb(sent(streams.start_to_pb(Position(1, 1))), NOON) is None
+
+
+@given(events_of_attempts())
+def test_neither_an_event_nor_a_sign_of_life_tells_where_a_stream_begins(event: Event) -> None:
+    stored = encode_event(event).of_attempt(event.attempt)
+    for message in (stored, None):
+        assert streams.start_from_pb(sent(streams.batch_to_pb(message, packed=True))) is None
 
 
 def test_our_reader_of_streams_unpacks() -> None:

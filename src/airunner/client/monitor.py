@@ -13,6 +13,7 @@ from airunner.client.connection import SILENCE_SECONDS
 from airunner.client.http.base import ConnectionLost
 from airunner.client.prefetch import PrefetchBounds, fetch_ahead
 from airunner.client.stream_log import OutputLog, WatchedLog
+from airunner.codec.streams import start_from_pb, stream_to_pb
 from airunner.domain.errors import (
     AirunnerError,
     DeadlineExceeded,
@@ -99,26 +100,31 @@ class Monitor:
     async def _fetch(
         self, open_log: Callable[[StreamRequest, Position], Log[T]]
     ) -> AsyncGenerator[tuple[T, int], None]:
-        log = open_log(self._request, await self._start())
+        request = self._request
+        log = None if request.is_relative else open_log(request, start_position(request, 0))
         self._away_since = self._connection.clock.monotonic()
         while True:
             try:
-                async with aclosing(self._messages(log.resume())) as messages:
+                asked = log.resume() if log else stream_to_pb(request)
+                async with aclosing(self._messages(asked)) as messages:
                     async for together in messages:
                         self._heard()
                         for message in together:
+                            log = log or open_log(request, await self._start(message))
                             if taken := log.take(message):
                                 yield taken, len(message.event)
                 return
             except (Unavailable, DeadlineExceeded, ResourceExhausted) as error:
                 await self._wait(error)
 
-    async def _start(self) -> Position:
-        """Settle once what "the current attempt" means, so that no reconnection changes it."""
-        request = self._request
-        is_relative = request.from_sequence and not request.attempt
-        current = (await self._find_job(request.job_id)).attempt if is_relative else 0
-        return start_position(request, current)
+    async def _start(self, first: pb.StreamJobEventBatchesResponse) -> Position:
+        """Settle once what "the current attempt" means, so that no reconnection changes it.
+
+        The server tells with its first message. One that is older does not, and is asked for the job.
+        """
+        if told := start_from_pb(first):
+            return told
+        return start_position(self._request, (await self._find_job(self._request.job_id)).attempt)
 
     async def _messages(
         self, request: pb.StreamJobEventBatchesRequest

@@ -9,7 +9,7 @@ from airunner.codec.events import event_to_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.packing import unpack_payload
 from airunner.codec.requests import refusing
-from airunner.domain.event import EncodedEvent, EventType
+from airunner.domain.event import EncodedEvent, EventType, Position
 from airunner.domain.requests import StreamRequest
 
 if TYPE_CHECKING:
@@ -67,6 +67,18 @@ def batch_to_pb(stored: EncodedEvent | None, *, packed: bool) -> pb.StreamJobEve
         event=stored.payload if packed else unpack_payload(stored.payload),
         cursor=stored.position.cursor,
     )
+
+
+def start_to_pb(position: Position) -> pb.StreamJobEventBatchesResponse:
+    """Return the message that tells where a stream begins; to who does not know it, it is a sign of life."""
+    return pb.StreamJobEventBatchesResponse(cursor=position.cursor)
+
+
+def start_from_pb(message: pb.StreamJobEventBatchesResponse) -> Position | None:
+    """Return where a stream begins, None if the message does not tell."""
+    if message.first_sequence or not message.cursor:
+        return None
+    return Position.from_cursor(message.cursor)
 
 
 def batch_from_pb(message: pb.StreamJobEventBatchesResponse, timestamp: int) -> EncodedEvent | None:

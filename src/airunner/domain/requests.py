@@ -127,6 +127,11 @@ class StreamRequest:
     cursor: str = ""
     follow: bool = True
 
+    @property
+    def is_relative(self) -> bool:
+        """Whether it depends on the state of the job where it begins."""
+        return bool(self.from_sequence and not self.attempt)
+
     def validate(self) -> StreamRequest:
         """Refuse what is malformed or out of range."""
         limits.check_range(self.from_sequence, "from_sequence", 0, limits.MAX_SEQUENCE)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airunner.codec.answers import published_to_pb, stream_published_to_pb
 from airunner.codec.publishing import publish_from_pb
-from airunner.codec.streams import accepts_packed, batch_to_pb, stream_from_pb, streamed_to_pb
+from airunner.codec.streams import accepts_packed, batch_to_pb, start_to_pb, stream_from_pb, streamed_to_pb
 from airunner.domain.errors import InvalidArgument
 from airunner.rpc.bodies import current_body
 
@@ -44,10 +44,18 @@ class JobEventsServiceEndpoint:
         request: pb.StreamJobEventBatchesRequest,
         _: RequestContext[pb.StreamJobEventBatchesRequest, pb.StreamJobEventBatchesResponse],
     ) -> AsyncIterator[pb.StreamJobEventBatchesResponse]:
-        """Stream batches as they are stored; an empty message is a sign of life."""
-        packed = accepts_packed(request)
-        async with aclosing(self._service.stream_pages(stream_from_pb(request))) as pages:
+        """Stream batches as they are stored; an empty message is a sign of life.
+
+        Where only the server knows which attempt is meant, it tells before anything else.
+        """
+        packed, asked = accepts_packed(request), stream_from_pb(request)
+        start = await self._service.start_position(asked)
+        untold = asked.is_relative
+        async with aclosing(self._service.stream_pages(asked, start)) as pages:
             async for page in pages:
+                if untold:
+                    untold = False
+                    yield start_to_pb(start)
                 for stored in page.events if page else (None,):
                     yield batch_to_pb(stored, packed=packed)
 

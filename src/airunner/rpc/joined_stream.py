@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airunner.codec.error_json import error_to_end
 from airunner.codec.errors import WireError, http_headers, to_wire
 from airunner.codec.methods import STREAM_JOB_EVENT_BATCHES, parse_request
-from airunner.codec.streams import accepts_packed, batch_to_pb, stream_from_pb
+from airunner.codec.streams import accepts_packed, batch_to_pb, start_to_pb, stream_from_pb
 from airunner.domain.errors import AirunnerError, DeadlineExceeded, InternalError, InvalidArgument
 from airunner.rpc.thin import is_plain
 from airunner.services.admission import RequestBody
@@ -73,11 +73,14 @@ class JoinedStreams:
         token = await self._entrance.enter(_NAME, stream.authorization, stream.address, stream.size_bytes)
         try:
             counted.add(stream.size_bytes)
-            packed = accepts_packed(request)
-            async with aclosing(self._service.stream_pages(stream_from_pb(request))) as pages:
+            packed, asked = accepts_packed(request), stream_from_pb(request)
+            start = await self._service.start_position(asked)
+            untold = _frame(start_to_pb(start).SerializeToString()) if asked.is_relative else b""
+            async with aclosing(self._service.stream_pages(asked, start)) as pages:
                 async for page in pages:
                     frames = page.once(packed, _framing(packed=packed)) if page else _SIGN_OF_LIFE
-                    await stream.write(frames)
+                    await stream.write(untold + frames)
+                    untold = b""
         finally:
             counted.forget()
             if token:

@@ -161,7 +161,7 @@ class EventService:
         request.validate()
         job_id = limits.check_uuid(request.job_id, "job_id")
         queues = current_caller.get().queues
-        if not queues and (request.attempt or not request.from_sequence):
+        if not queues and not request.is_relative:
             # Whether there is such a job is told by the first read of its events.
             return start_position(request, 0)
         life = await self._store.get_life(job_id, queues=queues)
