@@ -61,12 +61,20 @@ class CompletionReader:
         task_token, job_id = message.task_token, message.job_result.job_id
         message.ClearField("task_token")
         message.job_result.ClearField("job_id")
+        if message.job_result.output_json:
+            result, result_bytes = self._read_result(message.job_result)
+            events = self._read_events(message)
+        else:
+            result, result_bytes, events = self._read_known(message)
+        return CompleteRequest(task_token, result, (), job_id, result_bytes), events
+
+    def _read_known(self, message: pb.CompleteJobRequest) -> tuple[JobResult, bytes, list[EncodedEvent]]:
+        """Read one that is likely to be as another, result and all."""
         rest = message.SerializeToString()
         known = self._known.get(rest)
         if known is None:
             known = self._known[rest] = *self._read_result(message.job_result), self._read_events(message)
-        result, result_bytes, events = known
-        return CompleteRequest(task_token, result, (), job_id, result_bytes), events
+        return known
 
     def _read_events(self, message: pb.CompleteJobRequest) -> list[EncodedEvent]:
         message.ClearField("job_result")
