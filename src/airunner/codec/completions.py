@@ -24,18 +24,18 @@ class CompletionWriter:
     """
 
     def __init__(self) -> None:
-        self._same: dict[tuple[int, int], pb.CompleteJobRequest] = {}
-        self._alike: dict[tuple[int, tuple[object, ...]], pb.CompleteJobRequest] = {}
+        self._by_identity: dict[tuple[int, int], pb.CompleteJobRequest] = {}
+        self._by_common: dict[tuple[int, tuple[object, ...]], pb.CompleteJobRequest] = {}
 
     def write(self, request: CompleteRequest) -> pb.CompleteJobRequest:
         """Return the message of a completion."""
         same = id(request.events), id(request.result)
-        written = self._same.get(same)
+        written = self._by_identity.get(same)
         if written is None:
             alike = id(request.events), request.result.common
-            written = self._alike.get(alike)
+            written = self._by_common.get(alike)
             message = _likewise(written, request) if written else _complete_to_pb(request)
-            self._same[same] = self._alike[alike] = message
+            self._by_identity[same] = self._by_common[alike] = message
             return message
         return _likewise(written, request)
 

@@ -113,8 +113,8 @@ class _Ends:
     def __init__(self, now: int, loaded: dict[bytes, tuple[int, Lifecycle]]) -> None:
         self._now = now
         self._loaded = loaded
-        self._same: dict[tuple[int, int, int, int], _End] = {}
-        self._alike: dict[tuple[int, int, int, tuple[object, ...]], _End] = {}
+        self._by_identity: dict[tuple[int, int, int, int], _End] = {}
+        self._by_common: dict[tuple[int, int, int, tuple[object, ...]], _End] = {}
         self.events: list[rows.Row] = []
         self.lives: dict[int, Lifecycle] = {}
         self.results: dict[int, bytes] = {}
@@ -151,17 +151,20 @@ class _Ends:
             # What an end that is repeated says is compared with what was said first, output and all.
             return lifecycle.finish(life, attempt, result, events, now=self._now)
         same = (id(life), attempt, id(events), id(result))
-        known = self._same.get(same)
+        known = self._by_identity.get(same)
         if known is None:
-            known = self._same[same] = self._finish_alike(life, completion)
+            known = self._by_identity[same] = self._finish_alike(life, completion)
         return known[1:]
 
     def _finish_alike(self, life: Lifecycle, completion: Completion) -> _End:
         attempt, result, events = completion.key.attempt, completion.result, completion.events
         alike = (id(life), attempt, id(events), result.common)
-        known = self._alike.get(alike)
+        known = self._by_common.get(alike)
         if known is None:
-            known = self._alike[alike] = life, *lifecycle.finish(life, attempt, result, events, now=self._now)
+            known = self._by_common[alike] = (
+                life,
+                *lifecycle.finish(life, attempt, result, events, now=self._now),
+            )
         return known
 
 
