@@ -94,6 +94,32 @@ def test_flushes_are_counted() -> None:
     assert telemetry.flush_latency.read().total - seconds == pytest.approx(1.0 + 0 + 1.5)
 
 
+def flush_together(jobs: int) -> None:
+    """Let attempts print a line, and end half a second later, all at the same time."""
+    batchers = [Batcher(CONFIG) for _ in range(jobs)]
+    for batcher in batchers:
+        assert batcher.add_output([b"line\n"], StreamType.STDOUT, 1_000) == []
+    ended = [batcher.add(ProcessEnd(pid=1, exit_code=0, run_duration_ms=0), 1_500) for batcher in batchers]
+    BatchMetrics.flushed_together([(JOB, flushes) for flushes in ended], 1_500)
+
+
+def test_flushes_of_one_moment_are_counted_together(at_info: Journal) -> None:
+    for _ in range(2):
+        sizes, latencies = Change(telemetry.batch_size), Change(telemetry.flush_latency)
+        reasons = Change(telemetry.flush_reason)
+        events, seconds = telemetry.batch_size.read().total, telemetry.flush_latency.read().total
+        flush_together(3)
+        assert (sizes(), latencies(), reasons("critical")) == (3, 3, 3)
+        assert telemetry.batch_size.read().total - events == 6
+        assert telemetry.flush_latency.read().total - seconds == pytest.approx(1.5)
+    assert len(at_info.named("batch.config")) == 1
+
+
+def test_flushes_of_one_moment_are_logged_one_by_one(at_debug: Journal) -> None:
+    flush_together(3)
+    assert len(at_debug.named("batch.flushed")) == 3
+
+
 def test_batches_and_flushes_are_logged(at_debug: Journal) -> None:
     publish()
     common = {"level": "debug", "job_id": JOB.job_id}

@@ -242,6 +242,25 @@ async def test_what_prints_much_or_reports_progress_or_fails_is_handed_over() ->
         assert sorted(map(id, bench.processed)) == sorted(map(id, deliveries))
 
 
+async def test_a_fault_with_the_output_of_one_fails_that_one_alone() -> None:
+    def chat(ctx: Context) -> None:
+        ctx.log("hello")
+
+    async with calling(chat=chat) as bench:
+        one, two = make_delivery("chat"), make_delivery("chat")
+        faults = iter([RuntimeError("a bug")])
+
+        def redactor_for(_: JobParams) -> LineRedactor:
+            for fault in faults:
+                raise fault
+            return LineRedactor({SECRET})
+
+        bench.fast_path._redactor_for = redactor_for
+        bench.fast_path.begin([one, two], bench._finish, bench._fail)
+        await until(lambda: len(bench.finished) + len(bench.failed) == 2)
+        assert (len(bench.finished), [str(error) for _, error in bench.failed]) == (1, ["a bug"])
+
+
 async def test_what_is_printed_after_the_report_is_dropped() -> None:
     contexts: list[Context] = []
 

@@ -20,18 +20,22 @@ if TYPE_CHECKING:
 class CompletionWriter:
     """Writes the completions of one call. Those that share events and end alike are copies of one message.
 
-    Events are told apart by identity, so the requests must outlive the writer.
+    Results and events are told apart by identity first, so the requests must outlive the writer.
     """
 
     def __init__(self) -> None:
-        self._written: dict[tuple[int, tuple[object, ...]], pb.CompleteJobRequest] = {}
+        self._by_identity: dict[tuple[int, int], pb.CompleteJobRequest] = {}
+        self._by_common: dict[tuple[int, tuple[object, ...]], pb.CompleteJobRequest] = {}
 
     def write(self, request: CompleteRequest) -> pb.CompleteJobRequest:
         """Return the message of a completion."""
-        shared = id(request.events), request.result.common
-        written = self._written.get(shared)
+        same = id(request.events), id(request.result)
+        written = self._by_identity.get(same)
         if written is None:
-            message = self._written[shared] = _complete_to_pb(request)
+            alike = id(request.events), request.result.common
+            written = self._by_common.get(alike)
+            message = _likewise(written, request) if written else _complete_to_pb(request)
+            self._by_identity[same] = self._by_common[alike] = message
             return message
         return _likewise(written, request)
 
@@ -45,6 +49,7 @@ class CompletionReader:
 
     def __init__(self, now: int) -> None:
         self._now = now
+        self._known: dict[bytes, tuple[JobResult, bytes, list[EncodedEvent]]] = {}
         self._results: dict[bytes, tuple[JobResult, bytes]] = {}
         self._events: dict[bytes, list[EncodedEvent]] = {}
 
@@ -54,19 +59,35 @@ class CompletionReader:
         The message is used up. Events without a timestamp are dated now.
         """
         task_token, job_id = message.task_token, message.job_result.job_id
-        result, result_bytes = self._read_result(message.job_result)
         message.ClearField("task_token")
+        message.job_result.ClearField("job_id")
+        if message.job_result.output_json:
+            result, result_bytes = self._read_result(message.job_result)
+            events = self._read_events(message)
+        else:
+            result, result_bytes, events = self._read_known(message)
+        return CompleteRequest(task_token, result, (), job_id, result_bytes), events
+
+    def _read_known(self, message: pb.CompleteJobRequest) -> tuple[JobResult, bytes, list[EncodedEvent]]:
+        """Read one that is likely to be as another, result and all."""
+        rest = message.SerializeToString()
+        known = self._known.get(rest)
+        if known is None:
+            known = self._known[rest] = *self._read_result(message.job_result), self._read_events(message)
+        return known
+
+    def _read_events(self, message: pb.CompleteJobRequest) -> list[EncodedEvent]:
         message.ClearField("job_result")
         encoded = message.SerializeToString()
         events = self._events.get(encoded)
         if events is None:
             events = self._events[encoded] = admit_events(message.events, self._now)
-        return CompleteRequest(task_token, result, (), job_id, result_bytes), events
+        return events
 
     def _read_result(self, message: pb.JobResult) -> tuple[JobResult, bytes]:
         own = pb.JobResult(output_json=message.output_json, output_sha256=message.output_sha256)
-        for field in ("job_id", "output_json", "output_sha256"):
-            message.ClearField(field)
+        message.ClearField("output_json")
+        message.ClearField("output_sha256")
         common = message.SerializeToString()
         known = self._results.get(common)
         if known is None:

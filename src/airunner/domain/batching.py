@@ -7,7 +7,7 @@ time and return what to publish and why.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ _QUIET_INTERVAL_MS = 5_000
 _QUIET_LINES_PER_SECOND = 10
 # What an output costs in a batch beside its own bytes: tags, lengths, stream and timestamp.
 _ITEM_OVERHEAD = 24
+_CRITICAL = (ProcessEnd, ProcessError)
 
 
 class FlushReason(StrEnum):
@@ -118,10 +119,16 @@ class Batcher:
         self._stamp(now)
         self._close_batch()
         if isinstance(data, ProcessEnd):
-            data = replace(data, event_count=self._next_sequence - 1, output_sha256=self.output_sha256)
+            data = ProcessEnd(
+                pid=data.pid,
+                exit_code=data.exit_code,
+                run_duration_ms=data.run_duration_ms,
+                event_count=self._next_sequence - 1,
+                output_sha256=self.output_sha256,
+            )
         self._ready.append(Event(sequence=self._next_sequence, timestamp=self._last_time, data=data))
         self._next_sequence = self._ready[-1].last_sequence + 1
-        if isinstance(data, ProcessEnd | ProcessError):
+        if isinstance(data, _CRITICAL):
             return [self._flush(FlushReason.CRITICAL, now)]
         self._wait(_START_WITHIN_MS if isinstance(data, ProcessStart) else self._output_delay(now), now)
         return self.tick(now)

@@ -82,7 +82,7 @@ class Completer:
         async def send() -> None:
             again: list[CompleteRequest] = []
             rules.pause_seconds = 0.0
-            for call in split_by_size(unsettled, _size, _CALL_BYTES):
+            for call in split_by_size(unsettled, _Sizes().of, _CALL_BYTES):
                 again += await self._call(call, rules)
             unsettled[:] = again
             if again:
@@ -157,11 +157,19 @@ class _Unsettled(Overloaded):
     """Some completions are to be sent again."""
 
 
-def _size(request: CompleteRequest) -> int:
-    """Estimate what a request takes on the wire, before it is encoded."""
-    result = request.result
-    texts = _wire_bytes(result.output_json) + _wire_bytes(result.error_message)
-    return _RESULT_OVERHEAD + texts + sum(map(event_bytes, request.events))
+class _Sizes:
+    """Estimates what requests take on the wire, before they are encoded. Many share their events."""
+
+    def __init__(self) -> None:
+        self._events: dict[int, int] = {}
+
+    def of(self, request: CompleteRequest) -> int:
+        """Return the size of a request, which must outlive this."""
+        events = self._events.get(id(request.events))
+        if events is None:
+            events = self._events[id(request.events)] = sum(map(event_bytes, request.events))
+        result = request.result
+        return _RESULT_OVERHEAD + events + _wire_bytes(result.output_json) + _wire_bytes(result.error_message)
 
 
 def _wire_bytes(text: str) -> int:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _log = get_logger("airunner.store")
 
-_EndKind: TypeAlias = tuple[int, int, int, tuple[object, ...]]
-"""What ends alike: the life, the attempt, the events, and what is common to results."""
+_End: TypeAlias = "tuple[Lifecycle, Lifecycle, list[EncodedEvent]]"
+"""A life, what becomes of it, and the events to be stored."""
 
 # How many rows one statement saves. Shorter lists are filled up: SQLite keeps few statements ready.
 _STATEMENT_SIZES = (1, 10, 100)
@@ -113,7 +113,8 @@ class _Ends:
     def __init__(self, now: int, loaded: dict[bytes, tuple[int, Lifecycle]]) -> None:
         self._now = now
         self._loaded = loaded
-        self._known: dict[_EndKind, tuple[Lifecycle, Lifecycle, list[EncodedEvent]]] = {}
+        self._by_identity: dict[tuple[int, int, int, int], _End] = {}
+        self._by_common: dict[tuple[int, int, int, tuple[object, ...]], _End] = {}
         self.events: list[rows.Row] = []
         self.lives: dict[int, Lifecycle] = {}
         self.results: dict[int, bytes] = {}
@@ -142,18 +143,29 @@ class _Ends:
     def _finish(self, life: Lifecycle, completion: Completion) -> tuple[Lifecycle, list[EncodedEvent]]:
         """Work out the end of a job; jobs that were alike and end alike share it, but for their output.
 
-        Lives and events that are alike are the same objects here. The entries keep theirs alive, and the
-        known ends their lives.
+        Lives and events that are alike are the same objects here, and often results too. The entries keep
+        theirs alive, and the known ends their lives.
         """
         attempt, result, events = completion.key.attempt, completion.result, completion.events
         if life.state.terminal:
             # What an end that is repeated says is compared with what was said first, output and all.
             return lifecycle.finish(life, attempt, result, events, now=self._now)
-        kind = (id(life), attempt, id(events), result.common)
-        known = self._known.get(kind)
+        same = (id(life), attempt, id(events), id(result))
+        known = self._by_identity.get(same)
         if known is None:
-            known = self._known[kind] = life, *lifecycle.finish(life, attempt, result, events, now=self._now)
+            known = self._by_identity[same] = self._finish_alike(life, completion)
         return known[1:]
+
+    def _finish_alike(self, life: Lifecycle, completion: Completion) -> _End:
+        attempt, result, events = completion.key.attempt, completion.result, completion.events
+        alike = (id(life), attempt, id(events), result.common)
+        known = self._by_common.get(alike)
+        if known is None:
+            known = self._by_common[alike] = (
+                life,
+                *lifecycle.finish(life, attempt, result, events, now=self._now),
+            )
+        return known
 
 
 def _load_many(tx: Transaction, job_ids: Sequence[bytes]) -> dict[bytes, tuple[int, Lifecycle]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from airunner.domain.event import EncodedEvent
     from airunner.domain.lifecycle import Lifecycle
@@ -269,17 +270,17 @@ def _promote(tx: Transaction, queue: str, now: int) -> None:
 
 
 def _claimable(tx: Transaction, queue: str, demand: Demand) -> list[rows.Row]:
-    seen = 0
+    read_up = False
 
-    def size(row: rows.Row) -> int:
-        nonlocal seen
-        seen += 1
-        return rows.row_claim_size(row)
+    def end() -> Iterator[rows.Row]:
+        nonlocal read_up
+        read_up = True
+        yield from ()
 
     # Row by row: all of them may be more than there is memory for.
     with closing(_find_ready(tx, queue, demand)) as ready:
-        found = take_by_size(ready, size, demand.max_bytes)
-    if len(found) == seen < demand.max_jobs:
+        found = take_by_size(itertools.chain(ready, end()), rows.row_claim_size, demand.max_bytes)
+    if read_up and len(found) < demand.max_jobs:
         tx.readiness.note_exhausted(queue, demand.abilities)
     else:
         # There may be more than was asked for, and what fell due just now has no timer any more.

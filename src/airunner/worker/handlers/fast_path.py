@@ -17,10 +17,12 @@ from airunner.telemetry.logs import get_logger
 from airunner.worker.attempt import JobOutcome, log_end, log_start
 from airunner.worker.handlers.output import JobOutput
 from airunner.worker.handlers.quick_reports import printed_outcome, silent_outcomes
+from airunner.worker.publishing.batch_metrics import BatchMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airunner.domain.batching import Flush
     from airunner.domain.clock import Clock
     from airunner.domain.job import Job
     from airunner.handlers.registry import Handler, Registry
@@ -193,8 +195,8 @@ class HandlerFastPath:
 
     def _on_ended(self, calls: Sequence[AttemptCall]) -> None:
         self._overdue.difference_update(calls)
-        now = self._clock.now()
         silent: dict[tuple[int, str], list[AttemptCall]] = {}
+        loud: list[tuple[AttemptCall, Sequence[OutputLines]]] = []
         for call in calls:
             delivery = call.key
             attempt = delivery.body
@@ -206,12 +208,15 @@ class HandlerFastPath:
                 continue
             attempt.passed_on = True
             if printed:
-                self._succeed([(delivery, self._printed_outcome(call, printed, now))])
+                loud.append((call, printed))
             else:
                 silent.setdefault((attempt.started_at, attempt.job.life.worker_id), []).append(call)
+        now = self._clock.now()
         for (started_at, worker_id), alike in silent.items():
             outcomes = silent_outcomes(started_at, worker_id, now, [call.result for call in alike])
             self._succeed(list(zip((call.key for call in alike), outcomes, strict=True)))
+        if loud:
+            self._succeed_loudly(loud, now)
 
     def _printed(self, call: AttemptCall) -> Sequence[OutputLines] | None:
         """Return what a call that has ended printed; None if that is not to be reported here."""
@@ -219,10 +224,23 @@ class HandlerFastPath:
             return ()
         return call.output.take(_PRINTED_BYTES) if self._redactor_for and not call.failed else None
 
-    def _printed_outcome(self, call: AttemptCall, printed: Sequence[OutputLines], now: int) -> JobOutcome:
-        attempt = call.key.body
-        redactor = self._redactor_for(attempt.job.params) if self._redactor_for else None
-        return printed_outcome(attempt, call.result, printed, now, redactor=redactor)
+    def _succeed_loudly(self, loud: Sequence[tuple[AttemptCall, Sequence[OutputLines]]], now: int) -> None:
+        """End attempts that printed."""
+        ended: dict[int, list[tuple[Delivery[Attempt], JobOutcome]]] = {}
+        flushed: list[tuple[Job, Sequence[Flush]]] = []
+        for call, printed in loud:
+            attempt = call.key.body
+            try:
+                redactor = self._redactor_for(attempt.job.params) if self._redactor_for else None
+                outcome, flushes = printed_outcome(attempt, call.result, printed, now, redactor=redactor)
+            except Exception as error:  # noqa: BLE001  a fault of ours with one output ends no other attempt
+                self._fail(call.key, error)
+                continue
+            ended.setdefault(attempt.started_at, []).append((call.key, outcome))
+            flushed.append((attempt.job, flushes))
+        BatchMetrics.flushed_together(flushed, now)
+        for together in ended.values():
+            self._succeed(together)
 
     def _succeed(self, ended: Sequence[tuple[Delivery[Attempt], JobOutcome]]) -> None:
         """End attempts that began and ended at the same time."""

@@ -13,7 +13,6 @@ from airunner.domain.batching import Batcher
 from airunner.domain.event import Event, ProcessEnd, ProcessStart, StreamType
 from airunner.domain.job import JobResult, Outcome
 from airunner.worker.attempt import JobOutcome
-from airunner.worker.publishing.batch_metrics import BatchMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -64,8 +63,8 @@ def printed_outcome(
     now: int,
     *,
     redactor: LineRedactor | None,
-) -> JobOutcome:
-    """Return the outcome of an attempt that succeeded, and printed this."""
+) -> tuple[JobOutcome, list[Flush]]:
+    """Return the outcome of an attempt that succeeded, and printed this; and what is to be counted of it."""
     started_at = attempt.started_at
     now = max(now, started_at)
     batcher = Batcher(attempt.job.execution.batching)
@@ -73,9 +72,9 @@ def printed_outcome(
     for lines, is_stderr in _redacted(printed, redactor):
         flushes += batcher.add_output(lines, StreamType.STDERR if is_stderr else StreamType.STDOUT, now)
     flushes += batcher.add(ProcessEnd(pid=os.getpid(), exit_code=0, run_duration_ms=now - started_at), now)
-    _count(attempt, flushes, now)
     result = _success(started_at, now, output_json, batcher.next_sequence - 1, batcher.output_sha256)
-    return JobOutcome(result=result, events=[event for flush in flushes for event in flush.events])
+    events = [event for flush in flushes for event in flush.events]
+    return JobOutcome(result=result, events=events), flushes
 
 
 def _start(started_at: int, worker_id: str) -> ProcessStart:
@@ -104,9 +103,3 @@ def _redacted(printed: Sequence[OutputLines], redactor: LineRedactor | None) -> 
     # What was held back, now that nothing follows.
     shown += [(redactor.flush(is_stderr), is_stderr) for is_stderr in (False, True)]
     return [(lines, is_stderr) for lines, is_stderr in shown if lines]
-
-
-def _count(attempt: Attempt, flushes: Sequence[Flush], now: int) -> None:
-    metrics = BatchMetrics(attempt.job)
-    for flush in flushes:
-        metrics.flushed(flush, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from airunner import telemetry
@@ -10,6 +11,8 @@ from airunner.domain.event import OutputBatch
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airunner.domain.batching import Flush
     from airunner.domain.execution import BatchingConfig
     from airunner.domain.job import Job
@@ -30,10 +33,8 @@ class BatchMetrics:
     def flushed(self, flush: Flush, now: int) -> None:
         """Count a flush; at debug level, log it and its batches."""
         first, last = flush.events[0], flush.events[-1]
-        latency_ms = now - first.timestamp
-        telemetry.batch_size.record(last.last_sequence - first.sequence + 1)
-        telemetry.flush_reason.add(1, flush.reason.value)
-        telemetry.flush_latency.record(latency_ms / 1000)
+        size, latency_ms = _extent(flush, now)
+        _count(size, latency_ms, flush.reason.value)
         if not _log.is_enabled_for(logging.DEBUG):
             return
         for event in flush.events:
@@ -54,6 +55,22 @@ class BatchMetrics:
             last_sequence=last.last_sequence,
         )
 
+    @classmethod
+    def flushed_together(cls, flushed: Sequence[tuple[Job, Sequence[Flush]]], now: int) -> None:
+        """Count what attempts flushed at one moment, as `flushed` would; what is alike is counted at once."""
+        known = all(job.execution.batching == cls._last_config for job, _ in flushed)
+        if not known or _log.is_enabled_for(logging.DEBUG):
+            for job, flushes in flushed:
+                metrics = cls(job)
+                for flush in flushes:
+                    metrics.flushed(flush, now)
+            return
+        alike = Counter(
+            (*_extent(flush, now), flush.reason.value) for _, flushes in flushed for flush in flushes
+        )
+        for (size, latency_ms, reason), times in alike.items():
+            _count(size, latency_ms, reason, times)
+
     def _log_config(self, config: BatchingConfig) -> None:
         level = logging.DEBUG if config == BatchMetrics._last_config else logging.INFO
         BatchMetrics._last_config = config
@@ -69,3 +86,15 @@ class BatchMetrics:
             playback_interval_millis=config.playback_interval_millis,
             adaptive=config.adaptive,
         )
+
+
+def _extent(flush: Flush, now: int) -> tuple[int, int]:
+    """Return how many events a flush has, and how many milliseconds the first of them waited."""
+    first, last = flush.events[0], flush.events[-1]
+    return last.last_sequence - first.sequence + 1, now - first.timestamp
+
+
+def _count(size: int, latency_ms: int, reason: str, times: int = 1) -> None:
+    telemetry.batch_size.record(size, times)
+    telemetry.flush_reason.add(times, reason)
+    telemetry.flush_latency.record(latency_ms / 1000, times)
