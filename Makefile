@@ -20,6 +20,8 @@ UV := $(PYTHON) scripts/uv.py
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+# Those that measure, one by one after all others; there may be none among those that ARGS wants.
+ALONE = none_is_fine() { "$$@" || test $$? -eq 5; }; none_is_fine $(BIN)/python -m pytest -n 0 -m alone
 SOURCES = $(wildcard src tests scripts benchmarks examples)
 COMPILE := $(UV) pip compile pyproject.toml --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --custom-compile-command "make lock"
@@ -50,13 +52,16 @@ test: $(READY) ## Run the tests but for the slow ones
 	@$(PYTEST) $(ARGS)
 
 test-slow: $(READY) ## Run the slow tests alone
-	@HYPOTHESIS_PROFILE=ci $(PYTEST) -m "slow and not long" $(ARGS)
+	@HYPOTHESIS_PROFILE=ci $(PYTEST) -m "slow and not long and not alone" $(ARGS)
+	@$(ALONE) $(ARGS)
 
 test-all: $(READY) ## Run the tests and the slow ones
-	@HYPOTHESIS_PROFILE=ci $(PYTEST) -m "not long" $(ARGS)
+	@HYPOTHESIS_PROFILE=ci $(PYTEST) -m "not long and not alone" $(ARGS)
+	@$(ALONE) $(ARGS)
 
 test-long: $(READY) ## Run all tests, those that take minutes too, with many more examples
-	@HYPOTHESIS_PROFILE=long $(PYTEST) -m "" --timeout=3600 $(ARGS)
+	@HYPOTHESIS_PROFILE=long $(PYTEST) -m "not alone" --timeout=3600 $(ARGS)
+	@$(ALONE) $(ARGS)
 
 test-aws: $(READY) ## Run the conformance suite on an AWS account: ENV=NAME, or on an emulator: ENDPOINT=URL
 	@test -n "$(ENV)" || { echo "make test-aws ENV=NAME [ENDPOINT=URL]: see CONTRIBUTING.md" >&2; exit 2; }
@@ -71,7 +76,7 @@ screenshots: $(READY) ## Make the pictures of pages in docs/images anew, with Ch
 
 coverage: $(READY) ## Measure what the tests run of src/airunner, the processes that they start included
 	@rm -f .coverage .coverage.*
-	@HYPOTHESIS_PROFILE=ci $(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist worksteal -m "not long" $(ARGS)
+	@HYPOTHESIS_PROFILE=ci $(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist worksteal -m "not long and not alone" $(ARGS)
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report --skip-covered
 
