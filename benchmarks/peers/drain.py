@@ -147,10 +147,12 @@ class SessionsMeter:
 
 async def _until_completed(service: Service) -> float:
     """Return when the server said that no job is queued or running."""
-    while True:
+    limit = time.monotonic() + _LIMIT_SECONDS
+    while time.monotonic() < limit:
         (queue,) = (await service.jobs.list_queues(pb.ListQueuesRequest())).queues
         if not queue.scheduled and not queue.running:
             return time.monotonic()
+    raise RuntimeError("jobs are still queued or running long after the last one was begun")
 
 
 async def _check_completed(service: Service, jobs: int) -> None:

@@ -10,7 +10,7 @@ from benchmarks.harness import Row
 from benchmarks.peers.contenders import AIRUNNER, PEERS, PROCESSES, Contender
 from benchmarks.peers.drain import answer_of, store_of
 from benchmarks.peers.processes.streams import REPLAYED, STORED, WATCHERS
-from benchmarks.peers.promises import FAN_OUT, REPLAY
+from benchmarks.peers.promises import FAN_OUT, REPLAY, Promise
 from benchmarks.peers.provision import PEERS_BIN
 from benchmarks.peers.turns import Sample, in_turns, time_row
 
@@ -34,7 +34,7 @@ async def run(rounds: int, lines: int) -> list[Row]:
     ]
 
 
-async def _beside_redis(what: str, title: str, rounds: int, times: int, promise: float | None) -> Row:
+async def _beside_redis(what: str, title: str, rounds: int, times: int, promise: Promise | None) -> Row:
     sides = {name: partial(_side, *side, what, times) for name, side in _SIDES.items()}
     played = await in_turns(title, rounds, sides)
     note = f"{_THEIRS}, appendfsync always"

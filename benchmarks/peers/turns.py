@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from benchmarks.harness import Row
+from benchmarks.peers.promises import Promise
 from benchmarks.peers.provision import Missing
 
 
@@ -83,10 +84,10 @@ async def in_turns(
 
 
 def rate_row(
-    name: str, ours: Rounds, theirs: Rounds, *, unit: str, note: str, promise: float | None = None
+    name: str, ours: Rounds, theirs: Rounds, *, unit: str, note: str, promise: Promise | None = None
 ) -> Row:
     """Return the row of a rate beside another; a promise is the least ratio."""
-    goal = f">= {promise:g}" if promise else ""
+    goal = f">= {promise}" if promise else ""
     if missing := ours.missing or theirs.missing:
         return Row(name=name, measured=f"not run: {missing}", goal=goal, met=False)
     ratio = ours.rate / theirs.rate
@@ -97,13 +98,13 @@ def rate_row(
         ratio=ratio,
         cpu_ratio=ours.per_cpu_second / theirs.per_cpu_second,
         goal=goal,
-        met=not promise or ratio >= promise,
+        met=not promise or ratio >= promise.bound,
     )
 
 
-def time_row(name: str, ours: Rounds, theirs: Rounds, *, note: str, promise: float | None = None) -> Row:
+def time_row(name: str, ours: Rounds, theirs: Rounds, *, note: str, promise: Promise | None = None) -> Row:
     """Return the row of what one takes beside another; a promise is the highest ratio."""
-    goal = f"<= {promise:g}" if promise else ""
+    goal = f"<= {promise}" if promise else ""
     if missing := ours.missing or theirs.missing:
         return Row(name=name, measured=f"not run: {missing}", goal=goal, met=False)
     ratio = theirs.rate / ours.rate
@@ -114,7 +115,7 @@ def time_row(name: str, ours: Rounds, theirs: Rounds, *, note: str, promise: flo
         ratio=ratio,
         cpu_ratio=theirs.per_cpu_second / ours.per_cpu_second,
         goal=goal,
-        met=not promise or ratio <= promise,
+        met=not promise or ratio <= promise.bound,
     )
 
 
