@@ -30,7 +30,7 @@ COMPILE := $(UV) pip compile pyproject.toml --quiet --universal --python-version
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo generation-demo fleet-demo test test-slow test-all test-long test-aws test-pythons screenshots coverage
-.PHONY: check lint types proto-check format proto proto-generate lock bench bench-before clean
+.PHONY: check lint types proto-check format proto proto-generate lock bench bench-peers bench-before clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -107,7 +107,10 @@ lock: ## Resolve the dependencies again, with ARGS=--upgrade to newer versions
 	$(COMPILE) --constraints requirements/dev.txt --output-file requirements/core.txt $(ARGS)
 
 bench: $(READY) ## Measure the speed, against limits measured in the same run
-	@MALLOC_TRIM_THRESHOLD_=67108864 $(BIN)/python -m benchmarks $(ARGS)
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-peers: $(READY) ## Measure the speed beside other job queues: ARGS="--rounds 7 drains", or ARGS=--sweep
+	@$(BIN)/python -m benchmarks.peers $(ARGS)
 
 bench-before: $(READY) ## Measure this tree and an earlier commit in turns: COMMIT=ID, ARGS="drain logs"
 	@test -n "$(COMMIT)" || { echo "make bench-before COMMIT=ID: see docs/performance.md" >&2; exit 2; }

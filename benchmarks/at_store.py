@@ -50,7 +50,7 @@ async def replay() -> list[Row]:
     as_batches, as_rows, whole = (min(took) for took in zip(*rounds, strict=True))
     return [
         _faster("replay from 9,000 of 10,000 as stored batches", as_batches, as_rows, "unbatched rows", 6),
-        _faster("the same", as_batches, whole, "reading all batches", 8),
+        _faster("the same", as_batches, whole, "reading all batches", 5),
     ]
 
 

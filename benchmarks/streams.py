@@ -13,7 +13,6 @@ from pathlib import Path
 from airunner import AsyncClient
 from airunner.domain.event import Output
 from airunner.domain.job import JobParams, JobState
-from benchmarks import fan_out
 from benchmarks.harness import ROOT, ROUNDS, Row, best_of_each, folder, median, server, worker
 
 _JOBS, _LINES_EACH = 100, 1_000
@@ -34,7 +33,6 @@ async def run() -> list[Row]:
         await many_watched_jobs(),
         await flood(),
         await from_write_to_watcher(),
-        await fan_out.run(),
     ]
 
 

@@ -1,1 +1,1 @@
-"""The same 10,000 jobs that do nothing, drained by airunner and by its peers."""
+"""airunner beside its peers: the same jobs, enqueued, drained, dispatched and watched in turns in one run."""

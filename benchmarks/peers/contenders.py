@@ -1,71 +1,193 @@
-"""The peers: how each enqueues, and how its worker is started, as its documentation says and in one process.
+"""The contenders: how each enqueues, and the ways to start its worker, as its documentation has them.
 
-`how` names the kind of concurrency. Where several were tried, a peer has the one whose best round of 2,000
-jobs was highest: Celery of prefork with 1 child, solo and 8 threads; Dramatiq of 1, 8 and 32 threads;
-Taskiq of its defaults and the options below; Huey of 1 and 4 threads. The trials were few and on a busy
-machine, so close ones are ties. SAQ and BullMQ were tried with 100 only.
+Nobody is pinned to a core. Since airunner has two processes, a server and a worker, everybody may have two
+processes for its workers, beside the Redis of those who have one. Which of its ways a contender has in a
+contest is decided by `python -m benchmarks.peers sweep` (see tuning).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 from benchmarks.peers.provision import NODE_MODULES, PEERS_BIN, install_bullmq, install_python_peers
 
-_BULLMQ = ("node", str(Path(__file__).with_name("bullmq_peer.cjs")))
+_BULLMQ = ("node", str(Path(__file__).parent / "processes/bullmq_peer.cjs"))
+PROCESSES = "benchmarks.peers.processes"
+_ENQUEUE = ("-m", f"{PROCESSES}.enqueue")
+_OURS = f"{PROCESSES}.airunner_peer"
+CONCURRENCY_VARIABLE = "BENCH_CONCURRENCY"
+
+
+class Storage(Enum):
+    """Where a contender's jobs are: at our server, in a Redis, or in a SQLite database of its own."""
+
+    SERVER = "a server on SQLite"
+    REDIS = "Redis"
+    FILE = "SQLite"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """Another job queue; `goal` is how many times as fast as it we mean to be."""
+class Way:
+    """A way to start a worker: `copies` processes by the same command."""
+
+    how: str
+    command: tuple[str, ...]
+    copies: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """A job queue; it gets `load` times as many jobs as the slowest, so that it is busy for as long."""
 
     name: str
-    how: str
     enqueue: tuple[str, ...]
-    work: tuple[str, ...]
+    ways: tuple[Way, ...]
+    storage: Storage = Storage.REDIS
+    load: int = 1
     install: Callable[[], None] = install_python_peers
-    on_redis: bool = True
-    goal: float = 4
 
 
-def _python_peer(name: str, how: str, *work: str, on_redis: bool = True) -> Peer:
-    module = f"benchmarks.peers.{name.lower()}_peer"
-    program, *options = work
-    return Peer(
-        name=name,
-        how=how,
-        enqueue=(str(PEERS_BIN / "python"), "-m", "benchmarks.peers.enqueue", module),
-        work=(str(PEERS_BIN / program), *(option.format(module=module) for option in options)),
-        on_redis=on_redis,
+def _nothing_to_install() -> None:
+    """What airunner needs is here."""
+
+
+def _airunner(concurrency: int, copies: int) -> Way:
+    command = (sys.executable, "-m", "airunner.cli", "worker", "--log-level", "warning")
+    options = ("--handlers", _OURS, "--concurrency", str(concurrency))
+    return Way(how=f"{_times(copies)}concurrency {concurrency}", command=(*command, *options), copies=copies)
+
+
+def _python(name: str) -> tuple[str, ...]:
+    return (str(PEERS_BIN / "python"), *_ENQUEUE, f"{PROCESSES}.{name}_peer")
+
+
+def _celery(how: str, *options: str, copies: int = 1) -> Way:
+    start = ("celery", "--app", f"{PROCESSES}.celery_peer", "worker", "--loglevel", "warning")
+    quiet = ("--without-gossip", "--without-mingle")
+    return Way(how=how, command=(*_program(*start), *quiet, *options), copies=copies)
+
+
+def _dramatiq(processes: int, threads: int) -> Way:
+    options = ("--processes", str(processes), "--threads", str(threads))
+    command = _program("dramatiq", *options, f"{PROCESSES}.dramatiq_peer")
+    return Way(how=f"{_times(processes)}{threads} threads", command=command)
+
+
+def _taskiq(processes: int, tasks: int, prefetch: int) -> Way:
+    options = ("--workers", str(processes), "--max-async-tasks", str(tasks), "--max-prefetch", str(prefetch))
+    quiet = ("--no-parse", "--log-level", "WARNING")
+    command = _program("taskiq", "worker", *options, *quiet, f"{PROCESSES}.taskiq_peer:broker")
+    return Way(how=f"{_times(processes)}{tasks} tasks, prefetch {prefetch}", command=command)
+
+
+def _saq(processes: int, tasks: int) -> Way:
+    return Way(
+        how=f"{_times(processes)}{tasks} tasks",
+        command=_program("saq", "--quiet", "--workers", str(processes), f"{PROCESSES}.saq_peer.settings"),
+        environment={CONCURRENCY_VARIABLE: str(tasks)},
     )
 
 
+def _huey(kind: str, workers: int) -> Way:
+    options = ("--quiet", "--worker-type", kind, "--workers", str(workers))
+    command = _program("huey_consumer", *options, f"{PROCESSES}.huey_peer.huey")
+    return Way(how=f"workers: {workers}, each a {kind}", command=command)
+
+
+def _bullmq(concurrency: int, copies: int) -> Way:
+    return Way(
+        how=f"{_times(copies)}concurrency {concurrency}",
+        command=(*_BULLMQ, "work"),
+        copies=copies,
+        environment={CONCURRENCY_VARIABLE: str(concurrency)},
+    )
+
+
+def _program(name: str, *options: str) -> tuple[str, ...]:
+    return (str(PEERS_BIN / name), *options)
+
+
+def _times(processes: int) -> str:
+    return f"{processes} x " if processes > 1 else ""
+
+
+AIRUNNER = Contender(
+    name="airunner",
+    enqueue=(sys.executable, *_ENQUEUE, _OURS),
+    ways=(
+        _airunner(400, 1),
+        _airunner(100, 1),
+        _airunner(1000, 1),
+        _airunner(100, 2),
+        _airunner(400, 2),
+    ),
+    storage=Storage.SERVER,
+    load=4,
+    install=_nothing_to_install,
+)
 PEERS = (
-    _python_peer(
-        *("Celery", "solo"),
-        *("celery", "--app", "{module}", "worker", "--pool", "solo", "--loglevel", "warning"),
+    Contender(
+        name="Celery",
+        enqueue=_python("celery"),
+        ways=(
+            _celery("2 x solo", "--pool", "solo", copies=2),
+            _celery("solo", "--pool", "solo"),
+            _celery("2 prefork children", "--pool", "prefork", "--concurrency", "2"),
+            _celery(
+                *("2 prefork children, prefetch 64", "--pool", "prefork", "--concurrency", "2"),
+                *("--prefetch-multiplier", "64"),
+            ),
+            _celery("2 x 8 threads", "--pool", "threads", "--concurrency", "8", copies=2),
+        ),
     ),
-    _python_peer("Dramatiq", "8 threads", "dramatiq", "--processes", "1", "--threads", "8", "{module}"),
-    _python_peer(
-        *("Taskiq", "streams, 100 tasks, prefetch 200"),
-        *("taskiq", "worker", "--workers", "1", "--max-prefetch", "200", "--no-parse"),
-        *("--log-level", "WARNING", "{module}:broker"),
+    Contender(
+        name="Dramatiq",
+        enqueue=_python("dramatiq"),
+        ways=(_dramatiq(2, 8), _dramatiq(1, 8), _dramatiq(2, 1), _dramatiq(2, 4), _dramatiq(2, 32)),
+        load=2,
     ),
-    _python_peer("SAQ", "100 tasks", "saq", "--quiet", "{module}.settings"),
-    _python_peer(
-        "Huey", "4 threads", "huey_consumer", "--quiet", "--workers", "4", "{module}.huey", on_redis=False
+    Contender(
+        name="Taskiq",
+        enqueue=_python("taskiq"),
+        ways=(
+            _taskiq(2, 100, 200),
+            _taskiq(1, 100, 200),
+            _taskiq(1, 400, 800),
+            _taskiq(2, 400, 800),
+            _taskiq(2, 100, 0),
+        ),
+        load=2,
     ),
-    Peer(
+    Contender(
+        name="SAQ",
+        enqueue=_python("saq"),
+        ways=(_saq(2, 100), _saq(1, 100), _saq(1, 10), _saq(2, 10), _saq(2, 30)),
+    ),
+    Contender(
+        name="Huey",
+        enqueue=_python("huey"),
+        ways=(
+            _huey("thread", 4),
+            _huey("thread", 1),
+            _huey("process", 1),
+            _huey("process", 2),
+            _huey("process", 4),
+        ),
+        storage=Storage.FILE,
+        load=2,
+    ),
+    Contender(
         name="BullMQ",
-        how="node, concurrency 100",
         enqueue=(*_BULLMQ, "enqueue"),
-        work=(*_BULLMQ, "work"),
+        ways=(_bullmq(100, 1), _bullmq(30, 1), _bullmq(400, 1), _bullmq(50, 2), _bullmq(200, 2)),
+        load=4,
         install=install_bullmq,
-        goal=1,
     ),
 )
-# What the peers' processes find in their environment beside what a round tells them.
+# What all processes of contenders find in their environment beside what a round tells them.
 ENVIRONMENT = {"NODE_PATH": str(NODE_MODULES)}
-AIRUNNER_HANDLERS = ("--handlers", "benchmarks.peers.airunner_peer", "--concurrency", "400")

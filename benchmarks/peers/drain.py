@@ -1,8 +1,9 @@
-"""Jobs that do nothing, drained by one worker process: airunner beside its peers, in turns.
+"""One drain: a contender's worker does all jobs of a queue, with everything it needs in processes of its own.
 
-Everybody finds all jobs enqueued, and is timed from the first call of its handler on (see tally). A peer is
-done when its handler is called for the last time: that it has still to acknowledge is in its favour. We are
-done when the server says that every job is COMPLETED, which means on disk.
+All jobs are enqueued first. Time and CPU begin with the first call of a handler (see tally). A peer is done
+when its handler is called for the last time: that it has still to acknowledge is in its favour. airunner is
+done when its server says that every job is COMPLETED, which means on disk. CPU is that of the server, Redis
+included, and of all processes of the workers. No process is pinned to a core.
 """
 
 from __future__ import annotations
@@ -11,158 +12,153 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 import time
-import uuid
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from airunner.codec.gen.job.v1 import job_pb2 as pb
-from airunner.codec.jobs import params_to_pb
-from airunner.domain.job import JobParams
 from airunner.domain.limits import MAX_PAGE_SIZE
-from benchmarks.harness import ROOT, ROUNDS, Row, Service, folder, running, server, worker
-from benchmarks.peers.contenders import AIRUNNER_HANDLERS, ENVIRONMENT, PEERS, Peer
-from benchmarks.peers.provision import ALWAYS_ON_DISK, AS_IT_COMES, Missing, redis
-from benchmarks.peers.tally import FILE_VARIABLE, JOBS_VARIABLE
+from benchmarks.cpu import cpu_seconds
+from benchmarks.harness import ROOT, Service, folder, running, server
+from benchmarks.peers.contenders import ENVIRONMENT, Contender, Storage, Way
+from benchmarks.peers.processes import tally
+from benchmarks.peers.processes.enqueue import SERVER_VARIABLE
+from benchmarks.peers.processes.jobs import JOB_VARIABLE
+from benchmarks.peers.processes.tally import FOLDER_VARIABLE, Tally
+from benchmarks.peers.provision import ALWAYS_ON_DISK, redis
+from benchmarks.peers.turns import Sample
 
-JOBS = 10_000
-_QUEUE = "default"
-_TALLY = "tally.json"
-_LIMIT_SECONDS = 300.0
-
-
-@dataclass(slots=True)
-class Contest:
-    """A peer on one kind of store, and its rounds; or why there are none."""
-
-    peer: Peer
-    store: str
-    redis_options: tuple[str, ...] = AS_IT_COMES
-    rates: list[float] = field(default_factory=list)
-    missing: str = ""
+CALLERS = 16
+_LIMIT_SECONDS = 90.0
+_GLANCE_SECONDS = 0.005
 
 
-async def run() -> list[Row]:
-    """Let everybody drain in each round, so that a disturbance hits all."""
-    contests = [contest for peer in PEERS for contest in _contests(peer)]
-    ours = []
-    for number in range(ROUNDS):
-        ours.append(await _drain_airunner(JOBS))
-        for contest in contests:
-            await asyncio.to_thread(_play, contest, JOBS)
-        _tell_round(number, ours, contests)
-    return [row_of(contest, max(ours)) for contest in contests]
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Where the jobs are, what the contender's processes are told of it, and whose CPU counts."""
+
+    directory: Path
+    environment: Mapping[str, str]
+    pids: tuple[int, ...] = ()
+    service: Service | None = None
 
 
-def row_of(contest: Contest, ours: float) -> Row:
-    """Return the row of a contest, beside our own best rate."""
-    peer = contest.peer
-    name = f"no-op jobs drained, beside {peer.name} on {contest.store}"
-    goal = f">= {peer.goal:.0f}" if peer.goal > 1 else "> 1"
-    if contest.missing:
-        return Row(name=name, measured=f"not run: {contest.missing}", goal=goal, met=False)
-    theirs = max(contest.rates)
-    ratio = ours / theirs
-    return Row(
-        name=name,
-        measured=f"{ours:,.0f} jobs/s",
-        limit=f"{theirs:,.0f} jobs/s ({peer.how})",
-        ratio=ratio,
-        goal=goal,
-        met=ratio >= peer.goal if peer.goal > 1 else ratio > 1,
-    )
+async def drain(
+    contender: Contender, way: Way, kind: str, jobs: int, redis_options: tuple[str, ...] = ALWAYS_ON_DISK
+) -> Sample:
+    """Enqueue jobs of a kind, then let the contender's worker do them in one of its ways."""
+    async with store_of(contender, kind, redis_options) as store:
+        await enqueue(contender, store, jobs, CALLERS)
+        with workers(way, store) as processes:
+            await until_begun(store, processes, 1)
+            meter = SessionsMeter(store.pids, [process.pid for process in processes])
+            noted = await until_begun(store, processes, jobs)
+            ended = await _until_completed(store.service) if store.service else noted.latest
+            cpu = meter.spent()
+        if store.service:
+            await _check_completed(store.service, jobs)
+    return Sample(jobs, ended - noted.first, cpu)
 
 
-def _tell_round(number: int, ours: list[float], contests: list[Contest]) -> None:
-    """Say on standard error what this round gave, so that no round is hidden behind the best."""
-    rates = [f"airunner {ours[-1]:,.0f}"]
-    rates += [
-        f"{contest.peer.name} on {contest.store} {contest.rates[-1]:,.0f}"
-        for contest in contests
-        if contest.rates
-    ]
-    print(f"drain, round {number + 1} of {ROUNDS}, jobs/s: {'; '.join(rates)}", file=sys.stderr, flush=True)
-
-
-def _contests(peer: Peer) -> list[Contest]:
-    if not peer.on_redis:
-        return [Contest(peer, "SQLite")]
-    return [
-        Contest(peer, "Redis"),
-        Contest(peer, "Redis, appendfsync always", redis_options=ALWAYS_ON_DISK),
-    ]
-
-
-def _play(contest: Contest, jobs: int) -> None:
-    if contest.missing:
-        return
-    try:
-        contest.peer.install()
-        with _store(contest) as url:
-            contest.rates.append(_drain(contest.peer, {"BENCH_REDIS": url}, jobs))
-    except Missing as missing:
-        contest.missing = str(missing)
-
-
-def _store(contest: Contest) -> AbstractContextManager[str]:
-    return redis(*contest.redis_options) if contest.peer.on_redis else nullcontext("")
-
-
-def _drain(peer: Peer, environment: Mapping[str, str], jobs: int) -> float:
+@asynccontextmanager
+async def store_of(
+    contender: Contender, kind: str, redis_options: tuple[str, ...] = ALWAYS_ON_DISK
+) -> AsyncIterator[Store]:
+    """Start what a contender keeps its jobs in."""
+    await asyncio.to_thread(contender.install)
     with folder() as directory:
-        told = {
-            **ENVIRONMENT,
-            **environment,
-            **_tally_variables(directory, jobs),
-            "BENCH_DATABASE": str(directory / "peer.db"),
-        }
-        enqueue = [*peer.enqueue, str(jobs)]
-        subprocess.run(enqueue, cwd=ROOT, env={**os.environ, **told}, check=True)
-        with running(*peer.work, environment=told) as process:
-            first, last = _until_tallied(process, directory)
-    return jobs / (last - first)
+        told = {**ENVIRONMENT, JOB_VARIABLE: kind, FOLDER_VARIABLE: str(directory)}
+        if contender.storage is Storage.SERVER:
+            async with server(own_core=False) as service:
+                told |= {"BENCH_AIRUNNER": service.url, "AIRUNNER_SERVER": service.url}
+                yield Store(directory, {**told, SERVER_VARIABLE: str(service.pid)}, (service.pid,), service)
+        elif contender.storage is Storage.REDIS:
+            with redis(*redis_options) as running_redis:
+                told |= {"BENCH_REDIS": running_redis.url, SERVER_VARIABLE: str(running_redis.pid)}
+                yield Store(directory, told, (running_redis.pid,))
+        else:
+            yield Store(directory, {**told, "BENCH_DATABASE": str(directory / "peer.db")})
 
 
-async def _drain_airunner(jobs: int) -> float:
-    async with server() as service:
-        for start in range(0, jobs, 100):
-            await service.jobs.enqueue_jobs(_requests(min(100, jobs - start)))
-        with folder() as directory:
-            told = _tally_variables(directory, jobs)
-            with worker(service.url, *AIRUNNER_HANDLERS, environment=told) as process:
-                first, _ = await asyncio.to_thread(_until_tallied, process, directory)
-                ended = await _until_drained(service)
-        await _check_completed(service, jobs)
-    return jobs / (ended - first)
+async def enqueue(
+    contender: Contender, store: Store, jobs: int, callers: int, gap_seconds: float = 0
+) -> Sample:
+    """Enqueue so many jobs, one a call; return what that cost the client and the server."""
+    numbers = map(str, (jobs, callers, *([gap_seconds] if gap_seconds else [])))
+    spent = await answer_of((*contender.enqueue, *numbers), store)
+    return Sample(spent["calls"], spent["seconds"], spent["cpu"])
 
 
-def _requests(count: int) -> pb.EnqueueJobsRequest:
-    params = params_to_pb(JobParams(handler="noop"))
-    return pb.EnqueueJobsRequest(
-        jobs=[
-            pb.EnqueueJobRequest(request_id=str(uuid.uuid4()), queue=_QUEUE, job_params=params)
-            for _ in range(count)
-        ]
+async def answer_of(command: Sequence[str], store: Store) -> dict[str, float]:
+    """Run a program of a contender; return what its last line says."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        command,
+        cwd=ROOT,
+        env={**os.environ, **store.environment},
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=_LIMIT_SECONDS,
     )
+    answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return answer
 
 
-async def _until_drained(service: Service) -> float:
+@contextmanager
+def workers(way: Way, store: Store) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Run a contender's workers while the block runs."""
+    environment = {**store.environment, **way.environment}
+    with ExitStack() as stack:
+        yield [stack.enter_context(running(*way.command, environment=environment)) for _ in range(way.copies)]
+
+
+async def until_begun(store: Store, processes: Sequence[subprocess.Popen[bytes]], jobs: int) -> Tally:
+    """Wait until the workers have begun so many jobs; return what they noted."""
+    limit = time.monotonic() + _LIMIT_SECONDS
+    while (noted := tally.read(store.directory)).jobs < jobs:
+        codes = [process.poll() for process in processes]
+        if any(code is not None for code in codes) or time.monotonic() > limit:
+            raise RuntimeError(f"the worker began {noted.jobs} of {jobs} jobs; exit codes: {codes}")
+        await asyncio.sleep(_GLANCE_SECONDS)
+    return tally.read(store.directory)
+
+
+class SessionsMeter:
+    """The CPU, from its making on, of processes and of all that belong to the sessions of others."""
+
+    def __init__(self, pids: Sequence[int], sessions: Sequence[int]) -> None:
+        self._pids, self._sessions = pids, set(sessions)
+        self._before = self._now()
+
+    def spent(self) -> float:
+        """Return the CPU seconds since then."""
+        return sum(now - self._before.get(pid, 0) for pid, now in self._now().items())
+
+    def _now(self) -> dict[int, float]:
+        spent = {}
+        for pid in (*self._pids, *_members(self._sessions)):
+            # One that has ended meanwhile is not among those that work.
+            with suppress(OSError):
+                spent[pid] = cpu_seconds(pid)
+        return spent
+
+
+async def _until_completed(service: Service) -> float:
     """Return when the server said that no job is queued or running."""
-    while True:
+    limit = time.monotonic() + _LIMIT_SECONDS
+    while time.monotonic() < limit:
         (queue,) = (await service.jobs.list_queues(pb.ListQueuesRequest())).queues
         if not queue.scheduled and not queue.running:
             return time.monotonic()
+    raise RuntimeError("jobs are still queued or running long after the last one was begun")
 
 
 async def _check_completed(service: Service, jobs: int) -> None:
     completed, cursor = 0, ""
     while True:
-        request = pb.ListJobsRequest(
-            queue=_QUEUE, state=pb.JOB_STATE_COMPLETED, page_size=MAX_PAGE_SIZE, cursor=cursor
-        )
+        request = pb.ListJobsRequest(state=pb.JOB_STATE_COMPLETED, page_size=MAX_PAGE_SIZE, cursor=cursor)
         page = await service.jobs.list_jobs(request)
         completed += len(page.jobs)
         cursor = page.next_cursor
@@ -172,16 +168,12 @@ async def _check_completed(service: Service, jobs: int) -> None:
         raise RuntimeError(f"{completed} of {jobs} jobs are COMPLETED")
 
 
-def _tally_variables(directory: Path, jobs: int) -> dict[str, str]:
-    return {FILE_VARIABLE: str(directory / _TALLY), JOBS_VARIABLE: str(jobs)}
-
-
-def _until_tallied(process: subprocess.Popen[bytes], directory: Path) -> tuple[float, float]:
-    """Return when the worker's first and last job began."""
-    file, limit = directory / _TALLY, time.monotonic() + _LIMIT_SECONDS
-    while not file.is_file():
-        if process.poll() is not None or time.monotonic() > limit:
-            raise RuntimeError(f"the worker did not drain its queue; exit code {process.poll()}")
-        time.sleep(0.01)
-    first, last = json.loads(file.read_text())
-    return first, last
+def _members(sessions: set[int]) -> list[int]:
+    members = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name, in parentheses, may have any character; the session is the fourth number after it.
+            session = int(file.read_text().rpartition(")")[2].split()[3])
+            if session in sessions:
+                members.append(int(file.parent.name))
+    return members

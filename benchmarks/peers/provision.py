@@ -9,9 +9,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness import ROOT, a_core_each, end, folder, free_port
+from benchmarks.harness import ROOT, end, folder, free_port
 
 _HERE = Path(__file__).parent
 _BENCH = ROOT / ".bench"
@@ -27,6 +28,14 @@ ALWAYS_ON_DISK = ("--appendonly", "yes", "--appendfsync", "always")
 
 class Missing(Exception):
     """Something that a peer needs is not on this machine; the text says what, and how to get it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redis:
+    """A running Redis."""
+
+    url: str
+    pid: int
 
 
 def install_python_peers() -> None:
@@ -54,16 +63,16 @@ def install_bullmq() -> None:
 
 
 @contextmanager
-def redis(*options: str) -> Iterator[str]:
-    """Run a Redis on a core of its own, as our server has one; yield its URL."""
+def redis(*options: str) -> Iterator[Redis]:
+    """Run a Redis in a folder of its own."""
     program = _require("redis-server", "redis-server")
-    with folder() as directory, a_core_each() as start:
+    with folder() as directory:
         port = free_port()
         command = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(directory), *options]
-        process = start(lambda: subprocess.Popen(command, stdout=subprocess.DEVNULL))
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
             _until_listening(process, port)
-            yield f"redis://127.0.0.1:{port}"
+            yield Redis(f"redis://127.0.0.1:{port}", process.pid)
         finally:
             end(process)
 
