@@ -12,6 +12,8 @@ import psycopg
 import pytest
 
 from airunner import InvalidArgument, enqueue_generation, enqueue_generation_sync
+from airunner.generation.sessions import SessionTable
+from airunner.generation.verdict import Success
 from airunner.local.postgres import LocalPostgres
 from airunner.outbox.schema import check_outbox, migrate_outbox, outbox_sql
 from airunner.outbox.table import OutboxTable
@@ -83,13 +85,22 @@ async def test_the_same_id_with_the_same_content_writes_nothing(
     assert len(await rows_of(database)) == 1
 
 
-async def test_an_id_stays_taken_while_its_session_is_there(
+async def test_an_id_stays_taken_while_its_session_or_its_verdict_is_there(
     application: asyncpg.Connection, database: Database
 ) -> None:
     wanted = await enqueue_generation(application, "a", {})
+    await SessionTable(database, "airunner").settle(wanted, Success())
     await database.execute("DELETE FROM airunner.outbox")
     assert await enqueue_generation(application, "a", {}, request_id=wanted) == wanted
     assert await rows_of(database) == []
+    # What has had its effect would never be run: it is refused, not taken.
+    await database.execute("DELETE FROM airunner.generation_sessions")
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await enqueue_generation(application, "a", {}, request_id=wanted)
+    assert await rows_of(database, "id", "generation_sessions") == []
+    await database.execute("DELETE FROM airunner.outbox_effects")
+    assert await enqueue_generation(application, "a", {}, request_id=wanted) == wanted
+    assert len(await rows_of(database)) == 1
 
 
 async def test_another_principal_does_not_get_the_id_of_somebody(

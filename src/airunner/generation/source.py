@@ -78,7 +78,8 @@ class GenerationSource(MessageSource[WorkRequest]):
     async def dead_letter(self, delivery: Delivery[Received[WorkRequest]], failure: PermanentFailure) -> None:
         """Send the letter, delete the message, and write down that the letter is sent.
 
-        In this order: a death in between repeats what follows, and never loses the letter.
+        In this order: a death in between repeats what follows, and never loses the letter. One that the
+        dead-letter queue refuses is sent with the next delivery.
         """
         if not isinstance(failure, GenerationFailed):
             await super().dead_letter(delivery, failure)
@@ -86,7 +87,8 @@ class GenerationSource(MessageSource[WorkRequest]):
         message, letter = delivery.body.message, letter_of(failure)
         if len(letter) <= _MAX_LETTER_BYTES:
             message = replace(message, body=letter)
-        await self._settle("dead_letter", message, lambda: self._put_aside(message, failure))
+        if not await self._settle("dead_letter", message, lambda: self._put_aside(message, failure)):
+            return
         with suppress(AirunnerError):
             await retry(
                 _LETTER_NOTED,

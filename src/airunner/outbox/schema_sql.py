@@ -148,6 +148,10 @@ BEGIN
             END IF;
             RAISE EXCEPTION 'request_id % was used with other content', p_id USING ERRCODE = '23505';
         END IF;
+        -- The ledger may outlive the session: what has had its effect would never be run.
+        IF EXISTS (SELECT FROM outbox_effects WHERE outbox_id = p_id) THEN
+            RAISE EXCEPTION 'request_id % was used before', p_id USING ERRCODE = '23505';
+        END IF;
     END IF;
 
     INSERT INTO outbox (id, queue, name, payload, created_at, due_at)

@@ -256,11 +256,14 @@ class MessageSource(Generic[T]):
         await self._queue.dead_letter(message, failure)
         _log.warning("dlq.forwarded", queue=self._queue.name, key=message.message_id, reason=failure.code)
 
-    async def _settle(self, action: str, message: Message, call: Callable[[], Awaitable[None]]) -> None:
+    async def _settle(self, action: str, message: Message, call: Callable[[], Awaitable[None]]) -> bool:
+        """Do something with a message; return False if the queue refuses it, and the message comes again."""
         try:
             await self._repeat(action, call)
         except AirunnerError as error:
             self._log_given_up(action, message.message_id, error)
+            return False
+        return True
 
     async def _repeat(self, action: str, call: Callable[[], Awaitable[None]]) -> None:
         def log(error: Exception, failures: int) -> None:
