@@ -88,6 +88,7 @@ def main(arguments: Sequence[str]) -> int:
     runs = int(os.environ.get("RUNS", "3"))
     measured: list[tuple[Mapping[str, float], Mapping[str, float]]] = []
     for number in range(runs):
+        warn_of_others()
         pair = measure_pair(earlier, names, earlier_first=bool(number % 2))
         print(f"run {number + 1} of {runs}, before: {pair[0]}, now: {pair[1]}", file=sys.stderr, flush=True)
         measured.append(pair)
@@ -95,6 +96,17 @@ def main(arguments: Sequence[str]) -> int:
     print(_HEADER)
     met = [tell(figure, measured) for figure in shown]
     return 0 if all(met) else 1
+
+
+def warn_of_others() -> None:
+    """Say that other programs want the CPU: what is measured in seconds then tells about them."""
+    busy, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if busy > cores / 2:
+        print(
+            f"the load is {busy:.1f} on {cores} cores: rates and times of this run say nothing, CPU little",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def measure_pair(
