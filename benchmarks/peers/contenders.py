@@ -25,7 +25,7 @@ CONCURRENCY_VARIABLE = "BENCH_CONCURRENCY"
 class Storage(Enum):
     """Where a contender's jobs are: at our server, in a Redis, or in a SQLite database of its own."""
 
-    SERVER = "a server on SQLite"
+    SERVER = "its server"
     REDIS = "Redis"
     FILE = "SQLite"
 
