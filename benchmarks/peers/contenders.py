@@ -25,7 +25,7 @@ CONCURRENCY_VARIABLE = "BENCH_CONCURRENCY"
 class Storage(Enum):
     """Where a contender's jobs are: at our server, in a Redis, or in a SQLite database of its own."""
 
-    SERVER = "a server on SQLite"
+    SERVER = "its server"
     REDIS = "Redis"
     FILE = "SQLite"
 
@@ -127,7 +127,7 @@ AIRUNNER = Contender(
         _airunner(400, 2),
     ),
     storage=Storage.SERVER,
-    load=4,
+    load=10,
     install=_nothing_to_install,
 )
 PEERS = (
@@ -149,7 +149,7 @@ PEERS = (
         name="Dramatiq",
         enqueue=_python("dramatiq"),
         ways=(_dramatiq(2, 8), _dramatiq(1, 8), _dramatiq(2, 1), _dramatiq(2, 4), _dramatiq(2, 32)),
-        load=2,
+        load=3,
     ),
     Contender(
         name="Taskiq",
@@ -161,12 +161,13 @@ PEERS = (
             _taskiq(2, 400, 800),
             _taskiq(2, 100, 0),
         ),
-        load=2,
+        load=4,
     ),
     Contender(
         name="SAQ",
         enqueue=_python("saq"),
         ways=(_saq(2, 100), _saq(1, 100), _saq(1, 10), _saq(2, 10), _saq(2, 30)),
+        load=2,
     ),
     Contender(
         name="Huey",
@@ -179,13 +180,13 @@ PEERS = (
             _huey("process", 4),
         ),
         storage=Storage.FILE,
-        load=2,
+        load=3,
     ),
     Contender(
         name="BullMQ",
         enqueue=(*_BULLMQ, "enqueue"),
         ways=(_bullmq(100, 1), _bullmq(30, 1), _bullmq(400, 1), _bullmq(50, 2), _bullmq(200, 2)),
-        load=4,
+        load=10,
         install=install_bullmq,
     ),
 )
