@@ -221,6 +221,28 @@ async def test_copies_of_a_message_have_one_effect_and_one_letter(
     assert len(await letters(queue)) == 1
 
 
+@pytest.mark.parametrize("is_good", [True, False])
+async def test_copies_that_are_done_at_the_same_time_have_one_effect(
+    database: Database, sessions: SessionTable, queue: MemoryQueue, is_good: bool
+) -> None:
+    both = threading.Barrier(2)
+
+    def paint() -> str:
+        both.wait(timeout=60)
+        if not is_good:
+            raise PermanentFailure("bad")
+        return "a picture"
+
+    session_id = await enqueue(database, "paint")
+    (row,) = await database.fetch("SELECT payload::text AS body FROM airunner.outbox")
+    await queue.send([NewMessage(body=row["body"])] * 2)
+    async with working(make_consumer(queue, sessions, registry(paint=(paint, HOOKS)))):
+        await until(lambda: not queue._kept, limit_seconds=60)
+    assert await effects(database) == [(session_id, "done" if is_good else "failed:bad")]
+    ledger = [entry["kind"] for entry in await rows_of(database, "kind", "outbox_effects")]
+    assert ledger.count("verdict") == 1
+
+
 async def test_a_letter_that_was_not_sent_is_sent_with_the_next_delivery(
     database: Database, sessions: SessionTable, queue: MemoryQueue
 ) -> None:
