@@ -70,6 +70,24 @@ async def test_a_run_whose_lease_is_lost_changes_nothing_more_and_the_other_one_
     assert (await world.survivor.instances.find([orphan]))[orphan].state is InstanceState.TERMINATED
 
 
+async def test_the_message_of_a_replica_that_died_is_done_once_its_lease_is_over(world: FleetWorld) -> None:
+    world.launch(8)
+    (orphan,) = world.launch(1, age_seconds=8 * HOUR)
+    message = wish(world, TaskType.ORPHANED_INSTANCES)
+    # Dead at its look at EC2: after its lease, and the question whether the slot had its run.
+    assert await world.mortal.dies_at(3, lambda: world.mortal.housekeep(message), executed=True)
+    others = world.clock.waiting
+    work = asyncio.create_task(world.survivor.housekeeper.process(message))
+    await until(lambda: world.clock.waiting > others or work.done(), limit_seconds=60)
+    assert not work.done()
+    world.clock.advance(LEASE_MS / 1000 + 1)
+    await work
+    run = await world.survivor.records.find_run(message.slot)
+    assert run
+    assert run.outcome is RunOutcome.DONE
+    assert orphan in {each.target for each in run.actions if each.kind is ActionKind.MARKED}
+
+
 async def test_a_run_that_would_change_too_much_changes_nothing_until_it_is_forced(
     world: FleetWorld, emulator: EmulatorProcess
 ) -> None:
