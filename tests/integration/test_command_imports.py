@@ -37,6 +37,8 @@ def test_client_commands_leave_heavy_modules_unloaded(tmp_path: Path) -> None:
             ["retry", job_id],
             ["submit", "--", "true"],
             ["logs", job_id],
+            ["list", "--json"],
+            ["get", job_id, "--json"],
         ]
         shown = _run(tmp_path, commands, url)
     assert job_id in shown
