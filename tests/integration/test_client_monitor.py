@@ -291,7 +291,7 @@ async def test_silence_is_a_broken_connection(services: Services) -> None:
         job_id, token = await begin(direct)
         await direct.publish_events(token, [make_line(1)])
         stream = client.monitor(
-            job_id, silence_seconds=0.2, on_state=lambda state, reason: states.append((state, reason))
+            job_id, silence_seconds=1, on_state=lambda state, reason: states.append((state, reason))
         )
         assert (await anext(stream)).sequence == 1
         mute.silent = True

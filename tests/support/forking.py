@@ -24,7 +24,7 @@ LIMIT_SECONDS = 60.0
 _PR_SET_PDEATHSIG = 1
 _IMPORTED = (
     *(
-        "airunner.app",
+        "airunner.app.server",
         "airunner.cli.main",
         "airunner.cli.commands.generation",
         "airunner.cli.commands.outbox",

@@ -108,6 +108,17 @@ def test_values_load_no_client_and_a_client_no_server() -> None:
     assert not heavy & set(client)
 
 
+@pytest.mark.parametrize("package", ["airunner.app", "airunner.client"])
+def test_packages_have_all_names_that_they_import_late(package: str) -> None:
+    module = importlib.import_module(package)
+    assert all(getattr(module, name) is not None for name in module.__all__)
+
+
+def test_what_builds_a_client_loads_nothing_that_builds_a_server() -> None:
+    loaded = loaded_by("from airunner.app import build_client")
+    assert {name for name in loaded if name.startswith("airunner.app.")} == {"airunner.app.workers"}
+
+
 def test_enqueueing_loads_no_driver_but_the_application_s() -> None:
     loaded = loaded_by("from airunner import enqueue_generation, enqueue_generation_sync")
     assert not {"asyncpg", "pydantic", "asyncio", "botocore"} & set(loaded)
