@@ -226,6 +226,28 @@ async def test_an_answer_that_beats_the_cancellation_is_undone(clock: ManualCloc
     assert undone == ["jobs"]
 
 
+@pytest.mark.parametrize("servers", ["a", "ab"])
+async def test_a_refusal_that_beats_the_cancellation_keeps_nobody(clock: ManualClock, servers: str) -> None:
+    waiting = asyncio.Event()
+
+    class Draining(ScriptedServer):
+        async def call(self, method: Any, request: Any, *, timeout_ms: int) -> Any:
+            assert not waiting.is_set(), "there is no further try"
+            waiting.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise Unavailable("the server ends") from None
+
+    script = Script(clock, [])
+    service = ServiceConnection([Draining(script, name) for name in servers], CallRules(clock=clock))
+    call = asyncio.create_task(service.call(METHOD, Poll()))
+    await until(waiting.is_set)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await moving(clock, call)
+
+
 def test_addresses() -> None:
     assert parse_servers(" http://a:1/ ,https://b,http://a:1") == ("http://a:1", "https://b")
     assert parse_servers(["http://[::1]:8080"]) == ("http://[::1]:8080",)

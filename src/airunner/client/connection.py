@@ -12,7 +12,7 @@ from airunner import __version__
 from airunner.client.calls import Channel
 from airunner.client.http.base import ConnectionLost
 from airunner.client.transport import warn_of_plaintext
-from airunner.domain.errors import DeadlineExceeded, InvalidArgument, Overloaded, Unavailable
+from airunner.domain.errors import AirunnerError, DeadlineExceeded, InvalidArgument, Overloaded, Unavailable
 from airunner.domain.retry import RetryPolicy, retry
 
 if TYPE_CHECKING:
@@ -159,11 +159,15 @@ class ServiceConnection:
         noted = _cancel_requests()
         try:
             answer = await self._servers[index].call(method, request, timeout_ms=max(1, timeout_ms))
-        except (*_PASSING, DeadlineExceeded):
-            self._leave(index)
+        except AirunnerError as error:
+            if isinstance(error, (*_PASSING, DeadlineExceeded)):
+                self._leave(index)
+            if _cancel_requests() > noted:
+                # The refusal was there before the cancellation, which must not be lost to a further try.
+                raise asyncio.CancelledError from error
             raise
         if _cancel_requests() > noted:
-            # The answer was there before the cancellation.
+            # So was the answer.
             if undo:
                 await undo(answer)
             raise asyncio.CancelledError

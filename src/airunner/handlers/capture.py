@@ -74,6 +74,9 @@ class _Stream(TextIOBase):
     def fileno(self) -> int:
         return self._original.fileno()
 
+    def close(self) -> None:
+        """Close nothing: the original is somebody else's, and may be closed when this is collected."""
+
     def write(self, text: str, /) -> int:
         output = current_output.get()
         if output is None:
