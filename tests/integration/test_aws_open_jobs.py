@@ -162,6 +162,19 @@ async def test_an_overview_is_counted_once_and_follows_what_this_server_does(met
     assert await shown() == (1, 0, made_at)
 
 
+async def test_a_job_that_is_given_back_may_be_the_oldest_again(metered: Metered) -> None:
+    api = metered.api
+    made_at = api.clock.now()
+    older = await api.new_claim()
+    api.clock.advance(1)
+    await api.enqueue()
+    (stats,) = await api.jobs.list_queues()
+    assert stats.oldest_scheduled_at == made_at + 1000
+    await api.release(older)
+    (stats,) = await api.jobs.list_queues()
+    assert (stats.scheduled, stats.oldest_scheduled_at) == (2, made_at)
+
+
 @pytest.mark.slow
 async def test_a_count_that_cost_much_is_trusted_for_longer(
     small_pages: tuple[SmallPages, Api], monkeypatch: pytest.MonkeyPatch

@@ -214,6 +214,8 @@ def test_thousands_of_wrong_requests(target: Target, requests: int) -> None:
     seed = int(os.environ.get("CRASH_SEED") or random.randrange(2**32))
     print(f"CRASH_SEED={seed}")  # noqa: T201  pytest shows it with a failure
     with Client(target.stack.url) as client:
+        # One of the requests of a run before may have paused it.
+        client.set_paused("fuzz", paused=False)
         jobs = [client.enqueue(JobParams(command="true"), queue="fuzz").job_id for _ in range(100)]
         tokens = [held.task_token for held in client.dequeue("fuzz", max_jobs=100)]
 

@@ -123,7 +123,8 @@ class OpenJobs:
         if count := self._counts.get(queue):
             count.scheduled = max(0, count.scheduled + _change(before, after, JobState.SCHEDULED))
             count.running = max(0, count.running + _change(before, after, JobState.RUNNING))
-            if not count.scheduled:
+            if not count.scheduled or (before, after) == (JobState.RUNNING, JobState.SCHEDULED):
+                # One that is given back may be older than the oldest that waited.
                 count.oldest_scheduled_at = 0
 
     async def _counted(self, queue: str, goal: float) -> _Count:
