@@ -49,26 +49,31 @@ class ReplyLosingProxy:
     async def _requests(
         self, call: _Call, reader: asyncio.StreamReader, server: asyncio.StreamWriter
     ) -> None:
-        with suppress(OSError):
-            while piece := await reader.read(65536):
-                if call.answered:
-                    call.begin(piece, loses=self._chance.random() < self._share)
-                server.write(piece)
-                await server.drain()
+        try:
+            with suppress(OSError):
+                while piece := await reader.read(65536):
+                    if call.answered:
+                        call.begin(piece, loses=self._chance.random() < self._share)
+                    server.write(piece)
+                    await server.drain()
+        finally:
+            # A client that goes with something unread resets the connection: the server shall hear of it too.
             server.close()
 
     async def _answers(
         self, call: _Call, answers: asyncio.StreamReader, client: asyncio.StreamWriter
     ) -> None:
-        with suppress(OSError):
-            while piece := await answers.read(65536):
-                call.answered = True
-                if call.loses:
-                    self.lost[call.method] += 1
-                    reset(client)
-                    return
-                client.write(piece)
-                await client.drain()
+        try:
+            with suppress(OSError):
+                while piece := await answers.read(65536):
+                    call.answered = True
+                    if call.loses:
+                        self.lost[call.method] += 1
+                        reset(client)
+                        return
+                    client.write(piece)
+                    await client.drain()
+        finally:
             client.close()
 
 
