@@ -120,12 +120,29 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def best_of_each(measured: list[float], limit: list[float]) -> tuple[float, float, float]:
-    """Return the ratio of the best rate to the best limit, and the two rates.
+def rate_row(
+    name: str,
+    measured: list[float],
+    limit: list[float],
+    *,
+    units: tuple[str, str],
+    beside: str,
+    at_least: float,
+    wished: float | None = None,
+) -> Row:
+    """Return the row of a rate, beside that of what limits it, each with its unit.
 
     Each side has its own best round: a limit that was disturbed flatters nobody.
     """
-    return max(measured) / max(limit), max(measured), max(limit)
+    here, there = max(measured), max(limit)
+    return Row(
+        name=name,
+        measured=f"{here:,.0f} {units[0]}/s",
+        limit=f"{there:,.0f} {units[1]}/s, {beside}",
+        ratio=here / there,
+        goal=f">= {at_least:.2f}" + (f" ({wished:g} wished)" if wished else ""),
+        met=here / there >= at_least,
+    )
 
 
 def median(values: list[float]) -> float:

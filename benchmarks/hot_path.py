@@ -22,11 +22,11 @@ from benchmarks.harness import (
     Row,
     Service,
     a_core_each,
-    best_of_each,
     end,
     folder,
     free_port,
     median,
+    rate_row,
     server,
     worker,
 )
@@ -95,14 +95,14 @@ async def sequential_enqueue() -> Row:
                 limit.append(bare.insert_rate(directory, calls, 1))
                 (load,) = await carried_out(order_of("enqueue", service, calls, callers=1))
                 measured.append(load.rate)
-    ratio, rate_here, rate_there = best_of_each(measured, limit)
-    return Row(
-        name="enqueues, one after the other",
-        measured=f"{rate_here:,.0f} calls/s",
-        limit=f"{rate_there:,.0f} rows/s, bare sqlite3 committing each",
-        ratio=ratio,
-        goal=">= 0.35 (0.4 wished)",
-        met=ratio >= 0.35,
+    return rate_row(
+        "enqueues, one after the other",
+        measured,
+        limit,
+        units=("calls", "rows"),
+        beside="bare sqlite3 committing each",
+        at_least=0.35,
+        wished=0.4,
     )
 
 
@@ -116,14 +116,13 @@ async def one_publisher() -> Row:
                 limit.append(bare.batch_commit_rate(directory, batches))
                 (load,) = await carried_out(order_of("publish", service, batches, callers=1))
                 measured.append(50 * load.rate)
-    ratio, rate_here, rate_there = best_of_each(measured, limit)
-    return Row(
-        name="lines published by one, 50 a batch",
-        measured=f"{rate_here:,.0f} lines/s",
-        limit=f"{rate_there:,.0f} lines/s, bare sqlite3 committing each batch",
-        ratio=ratio,
-        goal=">= 0.60",
-        met=ratio >= 0.60,
+    return rate_row(
+        "lines published by one, 50 a batch",
+        measured,
+        limit,
+        units=("lines", "lines"),
+        beside="bare sqlite3 committing each batch",
+        at_least=0.60,
     )
 
 

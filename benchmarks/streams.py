@@ -13,7 +13,7 @@ from pathlib import Path
 from airunner import AsyncClient
 from airunner.domain.event import Output
 from airunner.domain.job import JobParams, JobState
-from benchmarks.harness import ROOT, ROUNDS, Row, best_of_each, folder, median, server, worker
+from benchmarks.harness import ROOT, ROUNDS, Row, folder, median, rate_row, server, worker
 
 _JOBS, _LINES_EACH = 100, 1_000
 _FLOOD_LINES = 1_000_000
@@ -65,14 +65,13 @@ async def flood() -> Row:
                 measured.append(_FLOOD_LINES / (time.perf_counter() - began))
                 if not job.result or job.result.output_sha256 != expected:
                     raise RuntimeError("the flood did not arrive as it was written")
-    ratio, rate_here, rate_there = best_of_each(measured, limit)
-    return Row(
-        name=f"a flood of {_FLOOD_LINES:,} short lines, published",
-        measured=f"{rate_here:,.0f} lines/s",
-        limit=f"{rate_there:,.0f} lines/s, a bare asyncio readline loop",
-        ratio=ratio,
-        goal=">= 0.20",
-        met=ratio >= 0.20,
+    return rate_row(
+        f"a flood of {_FLOOD_LINES:,} short lines, published",
+        measured,
+        limit,
+        units=("lines", "lines"),
+        beside="a bare asyncio readline loop",
+        at_least=0.20,
     )
 
 

@@ -13,9 +13,9 @@ from benchmarks.harness import (
     ROUNDS,
     Row,
     Service,
-    best_of_each,
     folder,
     rate,
+    rate_row,
     resident_bytes,
     server,
 )
@@ -44,14 +44,13 @@ async def batched_enqueue() -> Row:
                 limit.append(bare.insert_rate(directory, jobs, callers * at_once))
                 requests = [_requests(at_once) for _ in range(jobs // at_once)]
                 measured.append(at_once * await rate(requests, callers, service.jobs.enqueue_jobs))
-    ratio, rate_here, rate_there = best_of_each(measured, limit)
-    return Row(
-        name=f"batched enqueue, {at_once} a call, {callers} callers",
-        measured=f"{rate_here:,.0f} jobs/s",
-        limit=f"{rate_there:,.0f} rows/s, bare sqlite3 at {callers * at_once} a commit",
-        ratio=ratio,
-        goal=">= 0.25",
-        met=ratio >= 0.25,
+    return rate_row(
+        f"batched enqueue, {at_once} a call, {callers} callers",
+        measured,
+        limit,
+        units=("jobs", "rows"),
+        beside=f"bare sqlite3 at {callers * at_once} a commit",
+        at_least=0.25,
     )
 
 
@@ -68,14 +67,13 @@ async def publishing() -> Row:
                 began = time.perf_counter()
                 await asyncio.gather(*(_publish(service, mine) for mine in requests))
                 measured.append(publishers * batches_each * 50 / (time.perf_counter() - began))
-    ratio, rate_here, rate_there = best_of_each(measured, limit)
-    return Row(
-        name="lines published by 8, 50 a batch",
-        measured=f"{rate_here:,.0f} lines/s",
-        limit=f"{rate_there:,.0f} lines/s, bare sqlite3 at {publishers} batches a commit",
-        ratio=ratio,
-        goal=">= 0.35",
-        met=ratio >= 0.35,
+    return rate_row(
+        "lines published by 8, 50 a batch",
+        measured,
+        limit,
+        units=("lines", "lines"),
+        beside=f"bare sqlite3 at {publishers} batches a commit",
+        at_least=0.35,
     )
 
 

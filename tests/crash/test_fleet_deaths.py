@@ -22,7 +22,8 @@ from airunner.testing.factories import make_success
 from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.strict import StrictAws
 from tests.support.aws_queues import make_queues
-from tests.support.fleet_world import DAY, Counts, FleetWorld, Replica, opened_fleet
+from tests.support.fleet import CountedAttempts
+from tests.support.fleet_world import DAY, FleetWorld, Replica, opened_fleet
 
 pytest_plugins = ("tests.support.aws",)
 
@@ -44,7 +45,7 @@ async def test_whatever_its_processor_dies_at_an_attempt_is_closed_and_counted_o
     world: FleetWorld, executed: bool
 ) -> None:
     for number in itertools.count(1):
-        counted = Counts()
+        counted = CountedAttempts()
         held = await world.run_job()
         instance_id = held.job.life.instance_id
         await world.send(world.end(held))

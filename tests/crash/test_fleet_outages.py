@@ -30,7 +30,8 @@ from tests.doubles.aws.strict import StrictAws, StrictProxy
 from tests.support.aws_queues import make_queues
 from tests.support.aws_stores import outage
 from tests.support.cloudwatch import watch_of_fleet
-from tests.support.fleet_world import Counts, FleetWorld, WatchedQueue, opened_fleet
+from tests.support.fleet import CountedAttempts
+from tests.support.fleet_world import FleetWorld, WatchedQueue, opened_fleet
 
 pytest_plugins = ("tests.support.aws",)
 
@@ -52,7 +53,7 @@ async def world(strict_aws: StrictAws, emulator: EmulatorProcess, aws_env: str) 
 async def test_a_service_that_is_away_for_ten_minutes_costs_no_message(
     world: FleetWorld, emulator: EmulatorProcess, service: str
 ) -> None:
-    counted = Counts()
+    counted = CountedAttempts()
     held = await world.run_jobs(count=50)
     await world.send(*map(world.end, held))
     queue = world.survivor.queue
@@ -158,7 +159,7 @@ async def test_messages_that_come_often_in_any_order_and_forged_close_each_attem
     forged.append(replace(world.end(spared), termination_token=messages[0].termination_token))
     deliveries = [*forged, *(message for message in messages for _ in range(dice.randint(1, 5)))]
     dice.shuffle(deliveries)
-    counted = Counts()
+    counted = CountedAttempts()
     faults = world.survivor.proxy.faults
     faults.add(Fault(operation="ReceiveMessage", kind=FaultKind.DUPLICATE, probability=0.3))
     faults.add(Fault(operation="ReceiveMessage", kind=FaultKind.REORDER))

@@ -22,6 +22,7 @@ from airunner.fleet.records import (
     PoolAudit,
     RunnerParameter,
 )
+from airunner.telemetry import fleet_metrics
 from airunner.testing.clock import ManualClock
 
 T = TypeVar("T")
@@ -52,6 +53,20 @@ def ended_attempt(held: DequeuedJob, now: int, status: EndStatus = EndStatus.SUC
         attempt=held.job.attempt,
         termination_token=held.termination_token,
     )
+
+
+class CountedAttempts:
+    """How many attempts were counted since it was made."""
+
+    def __init__(self) -> None:
+        self._before = self._read()
+
+    def __call__(self) -> int:
+        return self._read() - self._before
+
+    def _read(self) -> int:
+        counters = (fleet_metrics.job_successes, fleet_metrics.job_failures)
+        return int(sum(sum(counter.read().values()) for counter in counters))
 
 
 class FakeFaults:

@@ -45,7 +45,6 @@ from airunner.queues.sqs import SqsQueue
 from airunner.services.composition import Services
 from airunner.stores.aws.layout import Layout
 from airunner.stores.aws.store import AwsStore
-from airunner.telemetry import fleet_metrics
 from airunner.testing.factories import TOKEN_KEY, make_request, make_services
 from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.strict import StrictAws, StrictProxy
@@ -75,20 +74,6 @@ class WatchedQueue(SqsQueue):
 
     def is_extended(self, times: int) -> bool:
         return self.extensions >= times
-
-
-class Counts:
-    """How many attempts were counted since it was made."""
-
-    def __init__(self) -> None:
-        self._before = self._read()
-
-    def __call__(self) -> int:
-        return self._read() - self._before
-
-    def _read(self) -> int:
-        counters = (fleet_metrics.job_successes, fleet_metrics.job_failures)
-        return int(sum(sum(counter.read().values()) for counter in counters))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,11 +34,10 @@ from airunner.queues.message_rules import REASON_ATTRIBUTE
 from airunner.queues.messages import NewMessage
 from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
-from airunner.telemetry import fleet_metrics
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_success
-from tests.support.fleet import FakeParameters, FakeRecords, ended_attempt
+from tests.support.fleet import CountedAttempts, FakeParameters, FakeRecords, ended_attempt
 
 SIGNER = TokenSigner([b"a key of the tests"])
 INSTANCE = "i-0123456789abcdef0"
@@ -144,25 +143,11 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 @pytest.fixture
-def counted() -> Counts:
-    return Counts()
+def counted() -> CountedAttempts:
+    return CountedAttempts()
 
 
-class Counts:
-    """How many attempts were counted since the test began."""
-
-    def __init__(self) -> None:
-        self._before = self._read()
-
-    def __call__(self) -> int:
-        return self._read() - self._before
-
-    def _read(self) -> int:
-        counters = (fleet_metrics.job_successes, fleet_metrics.job_failures)
-        return int(sum(sum(counter.read().values()) for counter in counters))
-
-
-async def test_an_end_is_reported_once(bench: Bench, counted: Counts) -> None:
+async def test_an_end_is_reported_once(bench: Bench, counted: CountedAttempts) -> None:
     held = await bench.run()
     async with bench.working():
         await bench.send(bench.end(held))
@@ -194,7 +179,7 @@ async def test_an_end_that_is_no_success(
     assert (life.state, life.result.outcome, life.result.error_message) == (state, outcome, "it broke")
 
 
-async def test_an_interrupted_attempt_is_given_back(bench: Bench, counted: Counts) -> None:
+async def test_an_interrupted_attempt_is_given_back(bench: Bench, counted: CountedAttempts) -> None:
     held = await bench.run()
     async with bench.working():
         await bench.send(bench.end(held, EndStatus.INTERRUPTED))
@@ -220,7 +205,7 @@ async def test_an_interrupted_attempt_ends_its_job_where_that_is_wanted(bench: B
 
 
 async def test_an_attempt_that_its_worker_completed_is_counted_and_cleaned_up(
-    bench: Bench, counted: Counts
+    bench: Bench, counted: CountedAttempts
 ) -> None:
     held = await bench.run()
     await bench.services.jobs.complete_jobs(
@@ -235,7 +220,7 @@ async def test_an_attempt_that_its_worker_completed_is_counted_and_cleaned_up(
     assert counted() == 1
 
 
-async def test_a_message_that_proves_nothing_changes_nothing(bench: Bench, counted: Counts) -> None:
+async def test_a_message_that_proves_nothing_changes_nothing(bench: Bench, counted: CountedAttempts) -> None:
     held, other = await bench.run(), await bench.run("i-2")
     end = bench.end(held)
     forged = [
@@ -258,7 +243,7 @@ async def test_a_message_that_proves_nothing_changes_nothing(bench: Bench, count
 
 
 async def test_a_foreign_agent_is_taken_at_its_word_where_that_is_wanted(
-    bench: Bench, counted: Counts
+    bench: Bench, counted: CountedAttempts
 ) -> None:
     bench.use(TerminationRules(require_token=False))
     held = await bench.run()
@@ -275,7 +260,7 @@ async def test_a_foreign_agent_is_taken_at_its_word_where_that_is_wanted(
 
 @pytest.mark.parametrize("job_id", ["67890", "018bcfe5-6800-7000-8000-000000000001"])
 async def test_an_unknown_job_is_put_aside_after_its_parameter_is_gone(
-    bench: Bench, counted: Counts, job_id: str
+    bench: Bench, counted: CountedAttempts, job_id: str
 ) -> None:
     bench.use(TerminationRules(require_token=False))
     held = await bench.run()
@@ -310,7 +295,7 @@ async def test_text_that_is_no_text_is_settled_at_once(bench: Bench, field: str)
 
 
 async def test_messages_that_come_often_and_in_any_order_count_each_attempt_once(
-    bench: Bench, counted: Counts
+    bench: Bench, counted: CountedAttempts
 ) -> None:
     dice = random.Random(14)
     messages: list[TerminationMessage] = []
@@ -337,7 +322,7 @@ async def test_messages_that_come_often_and_in_any_order_count_each_attempt_once
 
 @pytest.mark.parametrize("away", ["store", "parameters", "records"])
 async def test_a_dependency_that_is_away_for_ten_minutes_costs_no_message(
-    bench: Bench, counted: Counts, away: str
+    bench: Bench, counted: CountedAttempts, away: str
 ) -> None:
     held = [await bench.run(f"i-{number}") for number in range(50)]
     error = Unavailable("away")
@@ -414,7 +399,7 @@ async def test_a_message_that_fails_comes_again_after_30_and_120_seconds_and_is_
 @pytest.mark.parametrize("call", ["end", "delete", "count_once"])
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_death_around_any_call_is_made_good_and_counts_nothing_twice(
-    bench: Bench, counted: Counts, call: str, moment: str
+    bench: Bench, counted: CountedAttempts, call: str, moment: str
 ) -> None:
     held = await bench.run()
     died = die_once(bench, call, moment)
