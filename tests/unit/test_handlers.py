@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -236,14 +235,15 @@ class TestCapture:
         assert first.flushes == 1
         assert capsys.readouterr().out == "nobody\nafter\n"
 
-    def test_a_stream_outlives_the_one_that_it_replaced(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        original = StringIO()
-        monkeypatch.setattr(sys, "stdout", original)
-        with captured():
-            replaced = sys.stdout
-        original.close()
+    def test_a_stream_outlives_the_one_that_it_replaced(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        with (tmp_path / "out").open("w", encoding="utf-8") as original, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", original)
+            with captured():
+                stream = sys.stdout
         # As when it is collected at last.
-        replaced.close()
+        stream.close()
 
     def test_a_logger_that_is_set_up_already_is_not_doubled(self) -> None:
         output = RememberedOutput()
