@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import threading
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import structlog
 
 import airunner
-from airunner.telemetry.logs import logs_dropped, set_up_logs
+from airunner.telemetry.logs import lines_together, logs_dropped, set_up_logs
 
 
 class Unshowable:
@@ -21,6 +24,51 @@ class Unshowable:
 
 def dropped() -> float:
     return logs_dropped.read()[()]
+
+
+class Pieces(StringIO):
+    """A file that keeps what it was given, call by call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[str] = []
+
+    def write(self, text: str, /) -> int:
+        self.pieces.append(text)
+        return len(text)
+
+
+def test_a_line_is_one_piece_and_lines_that_belong_together_are_one_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = Pieces()
+    monkeypatch.setattr(sys, "stderr", file)
+    set_up_logs("info", "json")
+    log = structlog.get_logger("airunner.test")
+    log.info("alone")
+    with lines_together():
+        log.info("one")
+        other = threading.Thread(target=log.info, args=("of another thread",))
+        other.start()
+        other.join()
+        log.info("two")
+    assert [[json.loads(line)["event"] for line in piece.splitlines()] for piece in file.pieces] == [
+        ["alone"],
+        ["of another thread"],
+        ["one", "two"],
+    ]
+
+
+def test_lines_that_belong_together_are_dropped_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w", buffering=1, encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        set_up_logs("info", "json")
+        before = dropped()
+        with lines_together():
+            structlog.get_logger("airunner.test").info("one")
+            structlog.get_logger("airunner.test").info("two")
+        assert dropped() == before + 2
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def test_a_pipe_that_nobody_reads_drops_lines(monkeypatch: pytest.MonkeyPatch) -> None:

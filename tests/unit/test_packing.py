@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airunner.codec.events import admit_event, decode_event, event_to_packed_pb, event_to_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
-from airunner.codec.packing import pack, unpack_payload
+from airunner.codec.packing import unpack_payload
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.event import Event, Output, OutputBatch, StreamType
 
@@ -58,8 +58,7 @@ def test_a_reader_that_cannot_unpack_gets_the_plain_batch() -> None:
 
 @pytest.mark.parametrize("fault", ["size", "bomb", "garbage", "encoding", "both", "count", "huge"])
 def test_a_packed_batch_that_lies_about_itself_is_refused(fault: str) -> None:
-    message = event_to_pb(batch_of(LINES))
-    pack(message.output_batch)
+    message = event_to_packed_pb(batch_of(LINES))
     batch = message.output_batch
     match fault:
         case "size":

@@ -48,6 +48,8 @@ async def send_batch(
     The calls go one after the other. When one fails as a whole, those before it have happened: whoever
     repeats the requests gets the same outcomes for them again.
     """
+    if len(requests) == 1:
+        return [await _send_alone(requests[0], build, send_one)]
 
     async def send(messages: Sequence[M]) -> list[R | AirunnerError]:
         answers: list[R | AirunnerError] = []
@@ -56,6 +58,16 @@ async def send_batch(
         return answers
 
     return await send_entries(prepare_entries(requests, build), send)
+
+
+async def _send_alone(
+    request: Q, build: Callable[[Q], M], send_one: Callable[[M], Awaitable[R]]
+) -> R | AirunnerError:
+    try:
+        message = build(request)
+    except AirunnerError as error:
+        return error
+    return await _outcome(send_one(message))
 
 
 async def _send(

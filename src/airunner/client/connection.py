@@ -58,6 +58,20 @@ class CallRules:
         return {**headers, "authorization": f"Bearer {self.api_key}"} if self.api_key else headers
 
 
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """A call whose first try has failed: with what, how long its answer may take, and by when it is due."""
+
+    error: Exception
+    wait_seconds: int
+    answer_by: int
+    timeout_ms: int
+
+    @property
+    def give_up_at(self) -> int:
+        return self.answer_by + self.timeout_ms
+
+
 class ServiceConnection:
     """One service at one or more servers; it stays with the one that answered last."""
 
@@ -96,30 +110,13 @@ class ServiceConnection:
         least as long as a server with too much to do has said. A call that has to be undone when nobody takes
         its answer is only repeated when no server can have acted on it.
         """
-        clock = self.clock
-        answer_by = clock.monotonic() + wait_seconds * 1000
-        give_up_at = answer_by + int(self._rules.timeout_seconds * 1000)
-        begun = False
-
-        async def send() -> R:
-            nonlocal begun
-            if begun and wait_seconds:
-                left = max(0, answer_by - clock.monotonic()) // 1000
-                cast("Any", request).wait_seconds = min(wait_seconds, left)
-            begun = True
-            return await self._send(method, request, give_up_at - clock.monotonic(), undo)
-
-        def may_repeat(error: Exception) -> bool:
-            unclear = undo is not None and isinstance(error, ConnectionLost)
-            return isinstance(error, _PASSING) and not unclear and clock.monotonic() < give_up_at
-
-        return await retry(
-            self._rules.retry,
-            clock,
-            lambda: self._send_anywhere(send, may_repeat),
-            retry_if=may_repeat,
-            give_up_at=give_up_at,
-        )
+        began, timeout_ms = self.clock.monotonic(), int(self._rules.timeout_seconds * 1000)
+        try:
+            # Most calls are answered at once, and pay for nothing that others need.
+            return await self._send(method, request, wait_seconds * 1000 + timeout_ms, undo)
+        except _PASSING as error:
+            failed = _Failed(error, wait_seconds, began + wait_seconds * 1000, timeout_ms)
+        return await self._send_again(method, request, undo, failed)
 
     async def stream(self, method: Method[Q, R], request: Q) -> AsyncGenerator[list[R], None]:
         """Yield the messages of one stream, from the current server and without a second try."""
@@ -135,6 +132,40 @@ class ServiceConnection:
     def leave(self) -> None:
         """Prefer the next address from now on."""
         self._leave(self._current)
+
+    async def _send_again(
+        self,
+        method: Method[Q, R],
+        request: Q,
+        undo: Callable[[R], Awaitable[None]] | None,
+        failed: _Failed,
+    ) -> R:
+        """Go on with a call whose first try has failed."""
+        clock, give_up_at = self.clock, failed.give_up_at
+        first_error: Exception | None = failed.error
+
+        async def send() -> R:
+            nonlocal first_error
+            if first_error:
+                # It counts as the first of all tries.
+                error, first_error = first_error, None
+                raise error
+            if failed.wait_seconds:
+                left = max(0, failed.answer_by - clock.monotonic()) // 1000
+                cast("Any", request).wait_seconds = min(failed.wait_seconds, left)
+            return await self._send(method, request, give_up_at - clock.monotonic(), undo)
+
+        def may_repeat(error: Exception) -> bool:
+            unclear = undo is not None and isinstance(error, ConnectionLost)
+            return isinstance(error, _PASSING) and not unclear and clock.monotonic() < give_up_at
+
+        return await retry(
+            self._rules.retry,
+            clock,
+            lambda: self._send_anywhere(send, may_repeat),
+            retry_if=may_repeat,
+            give_up_at=give_up_at,
+        )
 
     async def _send_anywhere(
         self, send: Callable[[], Awaitable[R]], may_repeat: Callable[[Exception], bool]

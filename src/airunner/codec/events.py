@@ -47,6 +47,7 @@ _FIELD_TYPES = {
 
 
 _STREAMS = {int(stream): stream for stream in StreamType}
+_WIRE_STREAMS = frozenset({pb.STREAM_TYPE_UNSPECIFIED, *_STREAMS})
 
 
 def encode_event(event: Event) -> EncodedEvent:
@@ -150,22 +151,19 @@ def admit_event(message: pb.JobEvent, now: int) -> EncodedEvent:
 
 def event_to_pb(event: Event) -> pb.JobEvent:
     """Return the message of an event."""
-    message = pb.JobEvent(
-        sequence=event.sequence,
-        event_type=to_wire(event.event_type),
-        attempt=event.attempt,
-        cursor=event.cursor,
-    )
-    set_instant(message.timestamp, event.timestamp)
+    message = _head(event)
     _set_data(message, event.data)
     return message
 
 
 def event_to_packed_pb(event: Event) -> pb.JobEvent:
     """Return the message of an event, a batch made as small as it gets."""
-    message = event_to_pb(event)
-    if isinstance(event.data, OutputBatch):
-        packing.pack(message.output_batch)
+    if not isinstance(event.data, OutputBatch):
+        return event_to_pb(event)
+    message, unpacked = _head(event), pb.OutputBatchEvent()
+    _set_batch(message.output_batch, event.data)
+    _add_outputs(unpacked, event.data)
+    packing.pack(message.output_batch, unpacked)
     return message
 
 
@@ -187,6 +185,17 @@ def event_from_pb(message: pb.JobEvent, *, attempt: int = 0) -> Event:
         attempt=attempt or message.attempt,
         cursor=message.cursor,
     )
+
+
+def _head(event: Event) -> pb.JobEvent:
+    message = pb.JobEvent(
+        sequence=event.sequence,
+        event_type=to_wire(event.event_type),
+        attempt=event.attempt,
+        cursor=event.cursor,
+    )
+    set_instant(message.timestamp, event.timestamp)
+    return message
 
 
 def _check_place(event: Event, encoded: EncodedEvent) -> None:
@@ -228,7 +237,7 @@ def _check_batch(message: pb.JobEvent) -> tuple[int, Sequence[int]]:
     stamps = batch.timestamps
     if stamps and len(stamps) != count:
         raise InvalidArgument(f"batch {message.sequence} must have a timestamp for each output, or none")
-    if any(not pb.STREAM_TYPE_UNSPECIFIED <= item.stream <= pb.STREAM_TYPE_STDERR for item in items):
+    if not {item.stream for item in items} <= _WIRE_STREAMS:
         raise InvalidArgument(f"batch {message.sequence} has an unknown stream")
     ordered = list(stamps) or _simulated(message, count)
     if ordered != sorted(ordered) or (ordered and not 0 <= ordered[0] <= ordered[-1] <= limits.MAX_INSTANT):
@@ -321,6 +330,7 @@ def _set_data(message: pb.JobEvent, data: EventData) -> None:
             message.output_data.stream = to_wire(data.stream)
         case OutputBatch():
             _set_batch(message.output_batch, data)
+            _add_outputs(message.output_batch, data)
         case ProcessStart():
             message.process_start.pid = data.pid
             set_instant(message.process_start.started_at, data.started_at)
@@ -348,6 +358,12 @@ def _set_batch(message: pb.OutputBatchEvent, batch: OutputBatch) -> None:
     message.start_sequence, message.end_sequence = batch.start_sequence, batch.end_sequence
     message.timestamps.extend(batch.timestamps)
     message.playback_interval_millis = batch.playback_interval_millis
-    message.outputs.extend(
-        pb.OutputItem(output=item.output, stream=to_wire(item.stream)) for item in batch.outputs
-    )
+
+
+def _add_outputs(message: pb.OutputBatchEvent, batch: OutputBatch) -> None:
+    add = message.outputs.add
+    for output in batch.outputs:
+        # Set one by one, which takes half as long as by a constructor.
+        item = add()
+        item.output = output.output
+        item.stream = to_wire(output.stream)

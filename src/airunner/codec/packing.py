@@ -36,15 +36,14 @@ def _zstd() -> _Zstd:
     return _Zstd()
 
 
-def pack(batch: pb.OutputBatchEvent) -> None:
-    """Compress the outputs of a batch in place, if that makes it smaller."""
-    plain = pb.OutputBatchEvent(outputs=batch.outputs).SerializeToString()
-    if len(plain) < _WORTH_BYTES:
-        return
-    packed = _zstd().compressor.compress(plain)
+def pack(batch: pb.OutputBatchEvent, unpacked: pb.OutputBatchEvent) -> None:
+    """Give a batch the outputs of another, which has nothing else: compressed, if that makes it smaller."""
+    plain = unpacked.SerializeToString()
+    packed = _zstd().compressor.compress(plain) if len(plain) >= _WORTH_BYTES else plain
     if len(packed) < len(plain):
-        batch.ClearField("outputs")
         batch.encoding, batch.packed, batch.unpacked_bytes = pb.BATCH_ENCODING_ZSTD, packed, len(plain)
+    else:
+        batch.MergeFrom(unpacked)
 
 
 def outputs(batch: pb.OutputBatchEvent) -> Sequence[pb.OutputItem]:

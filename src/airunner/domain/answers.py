@@ -18,7 +18,7 @@ MAX_REDRIVES = 3
 """How often a message is sent back before it is taken for one that always comes here again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Enqueued:
     """The job that an enqueue created, or had created earlier for the same request id."""
 
@@ -46,7 +46,7 @@ class HeldJob:
     visible_until: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Published:
     """The answer to a publish."""
 

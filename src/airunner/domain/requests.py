@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airunner.domain.job import JobParams, JobResult, JobState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class EnqueueRequest:
     """A job to add. The bytes are canonical encodings, where the caller has them; they say nothing more."""
 

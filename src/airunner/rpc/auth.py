@@ -139,11 +139,8 @@ class Authenticator:
         return key
 
 
-async def admit(authenticator: Authenticator | None, authorization: str, method: str) -> None:
-    """Make the caller of a method known, or refuse it. Without an authenticator everybody is anonymous."""
-    if authenticator is None:
-        current_caller.set(Caller())
-        return
+async def admit(authenticator: Authenticator, authorization: str, method: str) -> None:
+    """Make the caller of a method known, or refuse it."""
     key = await authenticator.authenticate(authorization)
     check_scope(key, method)
     current_caller.set(Caller(principal=key.name, queues=key.queues))

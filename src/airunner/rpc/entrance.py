@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from airunner.domain.errors import MessageTooLarge, Unauthenticated
 from airunner.rpc.auth import admit
-from airunner.services.caller import current_caller
+from airunner.services.caller import ANYBODY, current_caller
 
 if TYPE_CHECKING:
     from airunner.rpc.auth import Authenticator
@@ -52,7 +52,7 @@ class Entrance:
         counted, so whoever is cancelled in here has taken nothing.
         """
         if self._authenticator is None:
-            await admit(None, authorization, method)
+            current_caller.set(ANYBODY)
         else:
             await self._recognize(self._authenticator, method, authorization, address)
         if size_bytes:

@@ -30,8 +30,7 @@ class JobServiceEndpoint:
         self, request: pb.EnqueueJobRequest, _: RequestContext[pb.EnqueueJobRequest, pb.EnqueueJobResponse]
     ) -> pb.EnqueueJobResponse:
         """Add one job."""
-        outcomes = await self._service.enqueue_jobs([requests.enqueue_from_pb(request)])
-        return answers.enqueued_to_pb(single(outcomes))
+        return answers.enqueued_to_pb(await self._service.enqueue_job(requests.enqueue_from_pb(request)))
 
     async def enqueue_jobs(
         self, request: pb.EnqueueJobsRequest, _: RequestContext[pb.EnqueueJobsRequest, pb.EnqueueJobsResponse]

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from airunner.services.caller import current_caller
-from airunner.telemetry.logs import get_logger
+from airunner.telemetry.logs import get_logger, lines_together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,27 @@ _log = get_logger("airunner.calls")
 _LATER_SECONDS = 0.05
 """Lines are written together, once answers have gone: one by one they would cost each call a tenth."""
 
-_waiting: deque[tuple[int, str, dict[str, Any]]] = deque()
+
+class _Waiting:
+    """Lines that wait for answers to go first."""
+
+    def __init__(self) -> None:
+        self.lines: deque[tuple[int, str, dict[str, Any]]] = deque()
+        self.logs_debug = False
+        """Whether lines about single jobs are wanted, as the first line found it."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def add(self, level: int, event: str, fields: dict[str, Any]) -> None:
+        """Keep a line; who wants none of its level is asked when it is written."""
+        loop = asyncio.get_running_loop()
+        if not self.lines or loop is not self._loop:
+            self._loop = loop
+            self.logs_debug = bool(_log.is_enabled_for(logging.DEBUG))
+            loop.call_later(_LATER_SECONDS, write_waiting)
+        self.lines.append((level, event, fields))
+
+
+_waiting = _Waiting()
 
 
 def log_enqueued(jobs: Sequence[NewJob]) -> None:
@@ -42,9 +62,9 @@ def log_enqueued(jobs: Sequence[NewJob]) -> None:
         logging.INFO,
         "jobs.enqueued",
         count=len(jobs),
-        queue=",".join(dict.fromkeys(job.queue for job in jobs)),
+        queue=first.queue if len(jobs) == 1 else ",".join(dict.fromkeys(job.queue for job in jobs)),
         first_job_id=first.job_id,
-        batching=_batching_fields(first.execution.batching),
+        batching=first.execution.batching,
     )
     _log_each(jobs)
 
@@ -98,13 +118,16 @@ def log_key_revoked(key_id: str) -> None:
 
 def write_waiting() -> None:
     """Write the lines that wait for answers to go first; it happens by itself but at the end of a server."""
-    while _waiting:
-        level, event, fields = _waiting.popleft()
-        _write_line(level, event, **fields)
+    with lines_together():
+        while _waiting.lines:
+            level, event, fields = _waiting.lines.popleft()
+            if batching := fields.get("batching"):
+                fields["batching"] = _batching_fields(batching)
+            _write_line(level, event, **fields)
 
 
 def _log_each(jobs: Sequence[NewJob]) -> None:
-    if not _log.is_enabled_for(logging.DEBUG):
+    if not _waiting.logs_debug:
         return
     for job in jobs:
         _write(
@@ -113,7 +136,7 @@ def _log_each(jobs: Sequence[NewJob]) -> None:
             job_id=job.job_id,
             queue=job.queue,
             request_id=job.request_id,
-            batching=_batching_fields(job.execution.batching),
+            batching=job.execution.batching,
         )
 
 
@@ -123,11 +146,8 @@ def _batching_fields(batching: BatchingConfig) -> dict[str, Any]:
 
 
 def _write(level: int, event: str, **fields: Any) -> None:
-    if not _log.is_enabled_for(level):
-        return
-    if not _waiting:
-        asyncio.get_running_loop().call_later(_LATER_SECONDS, write_waiting)
-    _waiting.append((level, event, {"principal": current_caller.get().principal, **fields}))
+    fields["principal"] = current_caller.get().principal
+    _waiting.add(level, event, fields)
 
 
 def _write_line(level: int, event: str, **fields: Any) -> None:

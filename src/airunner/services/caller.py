@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Final
 
 from airunner.domain.errors import PermissionDenied
 
@@ -28,4 +29,7 @@ class Caller:
         return queue
 
 
-current_caller: ContextVar[Caller] = ContextVar("current_caller", default=Caller())  # noqa: B039  frozen
+ANYBODY: Final = Caller()
+"""Whoever calls where nobody is asked who it is."""
+
+current_caller: ContextVar[Caller] = ContextVar("current_caller", default=ANYBODY)

@@ -126,6 +126,13 @@ class JobService:
         prepared = prepare_entries(requests, lambda request: self._prepare(request, caller, now))
         return await send_entries(prepared, lambda jobs: self._store_new(jobs, log_enqueued))
 
+    async def enqueue_job(self, request: EnqueueRequest) -> Enqueued:
+        """Add one job, or raise why not."""
+        if self._queue_names.full:
+            await self._queue_names.make_room([request.queue])
+        job = self._prepare(request, current_caller.get(), self._clock.now())
+        return single(await self._store_new([job], log_enqueued))
+
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
         """Claim jobs; wait for the first ones if there are none."""
         demand, wait_seconds = self._demand(request)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _CLAIM_OVERHEAD_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class NewJob:
     """A validated job to be. `params_bytes` is the canonical encoding of `params`, which stores may keep."""
 

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
 
 import structlog
 
 from airunner.telemetry.instruments import Counter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 logs_dropped = Counter("airunner.logs.dropped", "Log lines that could not be written")
 
@@ -34,6 +39,7 @@ def set_up_logs(level: str, style: str = "auto") -> None:
         if people
         else structlog.processors.JSONRenderer()
     )
+    lines = _LineWriter(sys.stderr)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -43,9 +49,25 @@ def set_up_logs(level: str, style: str = "auto") -> None:
             renderer,
         ],
         wrapper_class=_never_raising(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: lines,
         cache_logger_on_first_use=True,
     )
+
+
+@contextmanager
+def lines_together() -> Iterator[None]:
+    """Write what this thread logs within the block in one piece, at its end. For blocks that do not await."""
+    lines: list[tuple[TextIO, str]] = []
+    _held.lines = lines
+    try:
+        yield
+    finally:
+        del _held.lines
+        try:
+            for file in dict.fromkeys(file for file, _ in lines):
+                _write(file, "".join([text for to, text in lines if to is file]))
+        except Exception:  # noqa: BLE001  there is nowhere to tell of it but in a number
+            logs_dropped.add(len(lines))
 
 
 def _never_raising(level: int) -> type[structlog.typing.FilteringBoundLogger]:
@@ -76,7 +98,7 @@ class _Logger:
     def __init__(self, name: str) -> None:
         self._configured = structlog.get_logger(name)
         self._plain = structlog.wrap_logger(
-            _StandardError(),
+            _LineWriter(),
             processors=[
                 structlog.contextvars.merge_contextvars,
                 structlog.processors.add_log_level,
@@ -93,14 +115,32 @@ class _Logger:
         return getattr(self._configured if structlog.is_configured() else self._plain, name)
 
 
-class _StandardError:
-    """Writes lines to what is standard error at that moment."""
+class _LineWriter:
+    """Writes lines to a file, each in one piece; without one, to what is standard error at that moment."""
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self._file = file
 
     def msg(self, message: str) -> None:
-        sys.stderr.write(f"{message}\n")
-        sys.stderr.flush()
+        file, line = self._file or sys.stderr, f"{message}\n"
+        held: list[tuple[TextIO, str]] | None = getattr(_held, "lines", None)
+        if held is None:
+            _write(file, line)
+        else:
+            held.append((file, line))
 
     debug = info = warning = error = critical = msg
+
+
+_held = threading.local()
+"""Of each thread: the lines that it holds back, with where they go, if it does."""
+_writing = threading.Lock()
+
+
+def _write(file: TextIO, text: str) -> None:
+    with _writing:
+        file.write(text)
+        file.flush()
 
 
 _log = get_logger("airunner.telemetry")
