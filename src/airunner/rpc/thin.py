@@ -6,7 +6,6 @@ are answered as the library would answer, by the same endpoints, without it.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +14,7 @@ from airunner.codec.error_json import error_to_json
 from airunner.codec.errors import WireError, http_headers, status_of, to_wire
 from airunner.codec.methods import parse_request
 from airunner.domain.errors import AirunnerError, DeadlineExceeded, InternalError
-from airunner.services.admission import RequestBody
+from airunner.domain.record import record
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class ThinMethod:
     waits: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ThinRequest:
     """A request that goes the short way, but for its body."""
 
@@ -81,7 +80,7 @@ class ThinRequest:
     timeout_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ThinAnswer:
     """An answer: its status, what its head says beside the length, and its body."""
 
@@ -124,31 +123,26 @@ class ThinCalls:
         return ThinRequest(method, authorization, int(timeout) if timeout else None)
 
     async def answer(self, request: ThinRequest, body: bytes, address: str) -> ThinAnswer:
-        """Answer a request; errors are answers too. Only a cancellation is raised."""
-        seconds = None if request.timeout_ms is None else request.timeout_ms / 1000
-        deadline = asyncio.timeout(seconds)
+        """Answer a request, however long it takes; errors are answers too. Only a cancellation is raised."""
         try:
-            async with deadline:
-                return await self._call(request, body, address)
+            return await self._call(request, body, address)
         except AirunnerError as error:
             return _refusal(error)
         except Exception as error:  # noqa: BLE001  whatever it is, the caller only learns that it happened
-            if isinstance(error, TimeoutError) and deadline.expired():
-                return _refusal(DeadlineExceeded("Request timed out"))
             _log.error("rpc.failed", method=request.method.name, exc_info=error)
             return _refusal(InternalError())
 
     async def _call(self, request: ThinRequest, body: bytes, address: str) -> ThinAnswer:
-        called = request.method
+        called, admission = request.method, self._admission
         size = len(body)
         await self._entrance.enter(called.name, request.authorization, address, size)
-        counted = RequestBody(self._admission, called.name)
+        # There was room for it just now.
+        admission.body_bytes += size
         try:
-            counted.add(size)
             reply = await called.endpoint(parse_request(called.method, body), None)
             return ThinAnswer(200, b"content-type: application/proto\r\n", reply.SerializeToString())
         finally:
-            counted.forget()
+            admission.body_bytes -= size
 
 
 def is_plain(by_name: Mapping[bytes, bytes], headers: Headers, *, encodings: str = "") -> bool:
@@ -166,6 +160,11 @@ def is_plain(by_name: Mapping[bytes, bytes], headers: Headers, *, encodings: str
         and len(by_name) == len(headers)
         and not _UNUSUAL & by_name.keys()
     )
+
+
+def late_answer() -> ThinAnswer:
+    """Return the answer to a call that is not done by its deadline."""
+    return _refusal(DeadlineExceeded("Request timed out"))
 
 
 def cancelled_answer() -> ThinAnswer:

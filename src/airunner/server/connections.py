@@ -170,7 +170,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._has_large_headers():
             self._refuse(ConnectionRefusal.HEADERS_TOO_LARGE, 431)
             return
-        if not all(value.isascii() or _is_text(value) for _, value in self.headers):
+        if not _are_text([value for _, value in self.headers]):
             # Nobody could read them, and the endpoints would stumble over that.
             self._refuse(ConnectionRefusal.MALFORMED, 400)
             return
@@ -276,6 +276,11 @@ class GuardedProtocol(HttpToolsProtocol):
         if cycle is None or cycle.response_complete or not cycle.response_started:
             self.transport.write(STATUS_LINE[status] + b"content-length: 0\r\nconnection: close\r\n\r\n")
         self.transport.close()
+
+
+def _are_text(values: list[bytes]) -> bool:
+    # Mostly all of them are plain, which is found out at once.
+    return b"".join(values).isascii() or all(map(_is_text, values))
 
 
 def _is_text(value: bytes) -> bool:

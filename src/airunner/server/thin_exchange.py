@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from airunner.rpc.thin import cancelled_answer
+from airunner.rpc.thin import cancelled_answer, late_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,9 +22,11 @@ class ThinExchange:
         "_body",
         "_calls",
         "_disconnected",
+        "_is_late",
         "_on_response",
         "_request",
         "_task",
+        "_timer",
         "_transport",
         "keep_alive",
         "response_complete",
@@ -47,6 +49,8 @@ class ThinExchange:
         self._transport = transport
         self._on_response = on_response
         self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_late = False
         self._disconnected = False
         self.keep_alive = keep_alive
         self.response_complete = False
@@ -78,16 +82,29 @@ class ThinExchange:
 
     def start(self, address: str) -> asyncio.Task[None]:
         """Begin the call, in a task that ends with its answer."""
-        self._task = asyncio.get_running_loop().create_task(self._run(address))
+        loop, timeout_ms = asyncio.get_running_loop(), self._request.timeout_ms
+        self._task = loop.create_task(self._run(address))
+        if timeout_ms is not None:
+            self._timer = loop.call_later(timeout_ms / 1000, self._expire)
         return self._task
 
     async def _run(self, address: str) -> None:
         try:
             answer = await self._calls.answer(self._request, self._body, address)
         except asyncio.CancelledError:
-            self._write(cancelled_answer())
-            raise
+            if not self._is_late:
+                self._write(cancelled_answer())
+                raise
+            answer = late_answer()
+        finally:
+            if self._timer:
+                self._timer.cancel()
         self._write(answer)
+
+    def _expire(self) -> None:
+        if self._task and not self._task.done():
+            self._is_late = True
+            self._task.cancel()
 
     def _write(self, answer: ThinAnswer) -> None:
         """Write an answer in one piece, unless nobody is there to read it."""
