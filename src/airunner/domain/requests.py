@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airunner.domain.event import Event, EventType
-    from airunner.domain.execution import ExecutionConfig, ExecutionOverride
-    from airunner.domain.job import JobParams, JobResult, JobState
+    from airunner.domain.execution import ExecutionConfig
+    from airunner.domain.job import JobParams, JobResult
+    from airunner.domain.overrides import ExecutionOverride
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,17 +143,6 @@ class StreamRequest:
 
             Position.from_cursor(self.cursor)
         return self
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobQuery:
-    """Which jobs to list, newest first: by page number, or after a cursor of an earlier page."""
-
-    queue: str = ""
-    state: JobState | None = None
-    page: int = 1
-    page_size: int = 20
-    cursor: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

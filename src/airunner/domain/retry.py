@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,6 +31,8 @@ class RetryPolicy:
         A server may have said how long to wait at least: then jitter lengthens that, so that those who were
         refused together do not come back together.
         """
+        import random  # late: most calls are not made again
+
         full = min(self.max_seconds, self.first_seconds * self.factor ** min(failures - 1, 64))
         share = random.random() if draw is None else draw  # noqa: S311  spreads load, guards nothing
         return max(full * (1 - self.jitter * share), at_least * (1 + self.jitter * share))

@@ -22,7 +22,8 @@ from airunner.domain.errors import (
     Unavailable,
 )
 from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import JobState, mint_job_id
+from airunner.domain.job import JobState
+from airunner.domain.job_ids import mint_job_id
 from airunner.domain.lifecycle import held
 from airunner.domain.outcomes import prepare_entries, send_entries, single
 from airunner.domain.token import TaskToken
@@ -36,16 +37,16 @@ from airunner.stores.records import AttemptKey, Completion, Demand, NewJob, Rele
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airunner.domain.answers import Enqueued, JobPage, QueueStats, WorkerSeen
+    from airunner.domain.answers import Enqueued, QueueStats, WorkerSeen
     from airunner.domain.clock import Clock
     from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job, JobResult
     from airunner.domain.lifecycle import Lifecycle
+    from airunner.domain.listing import JobPage, JobQuery
     from airunner.domain.requests import (
         CompleteRequest,
         DequeueRequest,
         EnqueueRequest,
-        JobQuery,
         OverviewQuery,
         ReleaseRequest,
         UpdateRequest,

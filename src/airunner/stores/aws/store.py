@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
     from airunner.aws.calls import Aws
-    from airunner.domain.answers import Enqueued, JobPage, QueueStats
+    from airunner.domain.answers import Enqueued, QueueStats
     from airunner.domain.clock import Clock
     from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job
     from airunner.domain.lifecycle import Lifecycle
-    from airunner.domain.requests import JobQuery
+    from airunner.domain.listing import JobPage, JobQuery
     from airunner.stores.abilities import PayloadLinking, SharedState
     from airunner.stores.aws.assembly import AwsStoreOptions
     from airunner.stores.aws.items import Item, Row
