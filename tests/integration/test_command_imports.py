@@ -23,7 +23,7 @@ OF_OTHERS = {
     "airunner.domain.overrides",
     "airunner.domain.repository",
     "airunner.domain.requests",
-    "json",
+    "airunner.services.api",
     "random",
     "uuid",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -36,8 +37,6 @@ def hint(text: str) -> None:
 
 def print_json(kind: str, content: Mapping[str, object]) -> None:
     """Print one object on one line, with the version of the schema."""
-    import json  # late: most print tables
-
     fields = {"v": SCHEMA_VERSION, "type": kind, **content}
     print(json.dumps(fields, ensure_ascii=False, separators=(",", ":")), flush=True)
 

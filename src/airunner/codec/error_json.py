@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import json
 from base64 import b64decode, b64encode
 from typing import Final
 
@@ -33,12 +34,12 @@ def error_of_answer(status: int, content_type: str, body: bytes) -> WireError:
 
 def error_to_json(wire: WireError) -> bytes:
     """Return an error as the body of an answer."""
-    return _encode(_write(wire))
+    return json.dumps(_write(wire), ensure_ascii=False).encode()
 
 
 def error_to_end(wire: WireError | None) -> bytes:
     """Return the last message of a stream that ends with an error, or without one."""
-    return _encode({"error": _write(wire)} if wire else {})
+    return json.dumps({"error": _write(wire)} if wire else {}, ensure_ascii=False).encode()
 
 
 def error_of_end(body: bytes) -> WireError | None:
@@ -61,15 +62,7 @@ def _write(wire: WireError) -> dict[str, object]:
     return written
 
 
-def _encode(written: dict[str, object]) -> bytes:
-    import json  # late: most calls have no error
-
-    return json.dumps(written, ensure_ascii=False).encode()
-
-
 def _parse(body: bytes) -> dict[str, object] | None:
-    import json
-
     try:
         parsed = json.loads(body)
     except (ValueError, RecursionError):

@@ -7,6 +7,7 @@ nobody else can open: see `airunner.worker.secrets.concealment`.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from typing import TYPE_CHECKING, Final
@@ -40,8 +41,6 @@ def environment_handing_over(secrets: Mapping[str, str]) -> dict[str, str]:
 
     The descriptor is inherited. OSError if they cannot be handed over.
     """
-    import json  # late: most commands have nothing to hide
-
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)  # more than fits is an error, since nobody reads yet
@@ -57,8 +56,6 @@ def take_over_secrets() -> None:
     descriptor = os.environ.pop(DESCRIPTOR_VARIABLE, "")
     if not descriptor.isdigit():
         return
-    import json
-
     with socket.socket(fileno=int(descriptor)) as theirs:
         content = b""
         while piece := theirs.recv(_READ_BYTES):

@@ -5,6 +5,7 @@ How it changes is in `lifecycle`; a job's `life` is the part that changes.
 
 from __future__ import annotations
 
+import json
 from dataclasses import field, replace
 from enum import IntEnum
 from pathlib import PurePosixPath
@@ -183,8 +184,6 @@ class JobParams:
             raise InvalidArgument("working_directory must be a relative path inside the checkout")
 
     def _validate_payload(self) -> None:
-        import json  # late: who only looks at jobs needs none
-
         if not self.handler:
             raise InvalidArgument("payload_json needs a handler")
         try:
