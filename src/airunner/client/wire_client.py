@@ -16,7 +16,6 @@ from airunner.domain import limits
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import AirunnerError
 from airunner.domain.retry import RetryPolicy
-from airunner.services.api import all_queues, all_workers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -186,6 +185,8 @@ class WireClient:
 
     async def list_queues(self) -> Sequence[QueueStats]:
         """Return all queues that were used, by name: page after page."""
+        from airunner.services.api import all_queues
+
         return await all_queues(self)
 
     async def set_paused(self, queue: str, *, paused: bool) -> None:
@@ -202,6 +203,8 @@ class WireClient:
 
     async def list_workers(self) -> Sequence[WorkerSeen]:
         """Return all workers that called the server lately: page after page."""
+        from airunner.services.api import all_workers
+
         return await all_workers(self)
 
     async def list_dead_letters(self, queue: str, *, max_messages: int = 0, code: str = "") -> DeadLetterPage:
@@ -267,12 +270,17 @@ class WireClient:
         reply = await self._events.call(methods.PUBLISH_JOB_EVENT_BATCH, request)
         return codec.answers.published_from_pb(reply)
 
-    async def stream_events(self, request: StreamRequest) -> AsyncGenerator[Event, None]:
+    async def stream_events(
+        self, request: StreamRequest, *, first_rounds: int = 0
+    ) -> AsyncGenerator[Event, None]:
         """Yield single events: what is stored, then what comes, until the job ends.
 
         Connections that break are made anew, and nothing is lost or repeated.
+        `first_rounds` bounds how often all servers are tried until one is heard for the first time.
         """
-        async with aclosing(self._watch(request)) as batches:
+        from airunner.client.monitor import MonitorOptions
+
+        async with aclosing(self._watch(request, MonitorOptions(first_rounds=first_rounds))) as batches:
             async for events in batches:
                 for event in events:
                     yield event
