@@ -22,8 +22,7 @@ from airunner.codec.events import encode_event
 from airunner.codec.jobs import encode_params
 from airunner.domain.clock import SystemClock
 from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import JobParams, JobResult, Outcome
-from airunner.domain.job_ids import mint_job_id
+from airunner.domain.job import JobParams, JobResult, Outcome, mint_job_id
 from airunner.stores.aws.layout import Layout
 from airunner.stores.aws.store import AwsStore
 from airunner.stores.records import AttemptKey, Completion, NewJob

@@ -11,7 +11,7 @@ from airunner.codec.events import encode_event
 from airunner.codec.jobs import encode_params
 from airunner.domain.event import EncodedEvent
 from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job_ids import mint_job_id
+from airunner.domain.job import mint_job_id
 from airunner.stores.records import NewJob
 from airunner.stores.sqlite import rows
 from airunner.stores.sqlite.migrations import migrate

@@ -43,11 +43,12 @@ if TYPE_CHECKING:
     )
     from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome, ProcessType
     from airunner.domain.listing import JobPage, JobQuery
-    from airunner.domain.overrides import BatchingOverride, ExecutionOverride
     from airunner.domain.requests import (
         Abilities,
+        BatchingOverride,
         CompleteRequest,
         EnqueueRequest,
+        ExecutionOverride,
         ReleaseRequest,
         UpdateRequest,
     )
@@ -159,11 +160,12 @@ _HOMES: Final = {
     ),
     "airunner.domain.job": ("Job", "JobParams", "JobResult", "JobState", "Outcome", "ProcessType"),
     "airunner.domain.listing": ("JobPage", "JobQuery"),
-    "airunner.domain.overrides": ("BatchingOverride", "ExecutionOverride"),
     "airunner.domain.requests": (
         "Abilities",
+        "BatchingOverride",
         "CompleteRequest",
         "EnqueueRequest",
+        "ExecutionOverride",
         "ReleaseRequest",
         "UpdateRequest",
     ),

@@ -13,8 +13,7 @@ from airunner.codec.jobs import encode_params
 from airunner.domain.answers import Enqueued
 from airunner.domain.errors import AirunnerError, ResourceExhausted, Unavailable
 from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import JobParams, JobState
-from airunner.domain.job_ids import mint_job_id
+from airunner.domain.job import JobParams, JobState, mint_job_id
 from airunner.stores.aws.store import AwsStore
 from airunner.stores.aws.upkeep.open_jobs import TRUSTED_MS
 from airunner.stores.records import NewJob

@@ -20,7 +20,6 @@ OF_OTHERS = {
     "airunner.config.display",
     "airunner.config.parameter",
     "airunner.domain.answers",
-    "airunner.domain.overrides",
     "airunner.domain.repository",
     "airunner.domain.requests",
     "airunner.services.api",

@@ -20,8 +20,7 @@ from airunner.domain.errors import AlreadyExists, InvalidArgument
 from airunner.domain.event import EventType, ProcessStart
 from airunner.domain.execution import BatchingConfig, ExecutionConfig
 from airunner.domain.job import JobParams
-from airunner.domain.overrides import BatchingOverride, ExecutionOverride
-from airunner.domain.requests import StreamRequest
+from airunner.domain.requests import BatchingOverride, ExecutionOverride, StreamRequest
 from airunner.services.composition import ServiceRules
 from airunner.services.jobs import JobRules
 from airunner.stores.memory import MemoryStore

@@ -35,7 +35,7 @@ from airunner.domain.fleet import (
 )
 from airunner.domain.job import JOB_STATES, Job, JobParams, JobResult, Outcome, ProcessType
 from airunner.domain.lifecycle import Lifecycle
-from airunner.domain.overrides import BatchingOverride, ExecutionOverride
+from airunner.domain.requests import BatchingOverride, ExecutionOverride
 from airunner.testing.factories import NOON
 
 T = TypeVar("T")

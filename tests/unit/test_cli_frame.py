@@ -140,8 +140,8 @@ def test_commands_begin_without_looking_for_cycles() -> None:
 
 
 def test_the_parser_learns_of_the_command_that_is_meant_alone() -> None:
-    assert [name for name in build_app(only="list") if name in COMMANDS] == ["list"]
-    assert [name for name in build_app(only="lisst") if name in COMMANDS] == [*COMMANDS]
+    assert [name for name in build_app(command="list") if name in COMMANDS] == ["list"]
+    assert [name for name in build_app(command="lisst") if name in COMMANDS] == [*COMMANDS]
 
 
 def test_client_commands_load_no_server() -> None:

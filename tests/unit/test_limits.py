@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from airunner.domain import limits
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.execution import BatchingConfig, ExecutionConfig
-from airunner.domain.job import JobParams, JobResult, Outcome
-from airunner.domain.job_ids import mint_job_id
+from airunner.domain.job import JobParams, JobResult, Outcome, mint_job_id
 from airunner.domain.requests import StreamRequest
 
 JOB = "0190f5a4-7c1e-7b3a-9d2f-1b6e5c4d3a21"

@@ -13,8 +13,7 @@ from airunner.codec.jobs import encode_params
 from airunner.domain.answers import Enqueued
 from airunner.domain.errors import AirunnerError, ResourceExhausted
 from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import JobParams, JobState
-from airunner.domain.job_ids import mint_job_id
+from airunner.domain.job import JobParams, JobState, mint_job_id
 from airunner.services.composition import ServiceRules, Services
 from airunner.services.jobs import JobRules
 from airunner.stores.records import Demand, NewJob

@@ -15,8 +15,7 @@ import pytest
 from airunner.domain.answers import Enqueued
 from airunner.domain.errors import FailedPrecondition, InternalError, InvalidArgument, Unavailable
 from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import JobParams, JobState
-from airunner.domain.job_ids import mint_job_id
+from airunner.domain.job import JobParams, JobState, mint_job_id
 from airunner.domain.listing import JobQuery
 from airunner.domain.requests import DequeueRequest
 from airunner.services.composition import Services

@@ -47,10 +47,10 @@ COMMANDS: Final = {
 }
 
 
-def build_app(*, describe: bool = False, only: str = "") -> App:
+def build_app(*, describe: bool = False, command: str = "") -> App:
     """Return the application with all of its commands; `describe` loads them all, for their descriptions.
 
-    With the name of a command as `only`, the others are left out: the parser looks at all that it knows.
+    With the name of one as `command`, the others are left out: the parser looks at all that it knows.
     """
     app = App(
         name="airunner",
@@ -61,7 +61,7 @@ def build_app(*, describe: bool = False, only: str = "") -> App:
     )
     app["--help"].group = app["--version"].group = ABOUT
     for order, (name, (function, group)) in enumerate(COMMANDS.items()):
-        if only in COMMANDS and name != only:
+        if command in COMMANDS and name != command:
             continue
         app.command(f"airunner.cli.commands.{function}", name=name, group=group, sort_key=order)
         if describe:

@@ -40,7 +40,7 @@ def execute(arguments: Sequence[str]) -> int:
 
     try:
         first = arguments[0] if arguments else ""
-        app = build_app(describe=not first or first.startswith("-"), only=first)
+        app = build_app(describe=not first or first.startswith("-"), command=first)
         code = app(
             with_visible_divider(arguments),
             exit_on_error=False,

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from airunner.domain.event import Event, EventType
     from airunner.domain.execution import ExecutionConfig
     from airunner.domain.job import Job, JobState
-    from airunner.domain.overrides import ExecutionOverride
-    from airunner.domain.requests import Abilities, CompleteRequest, StreamRequest
+    from airunner.domain.requests import Abilities, CompleteRequest, ExecutionOverride, StreamRequest
 
 DEFAULT_QUEUE = "default"
 

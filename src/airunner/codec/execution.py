@@ -9,7 +9,7 @@ from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.domain.execution import BatchingConfig, ExecutionConfig
 
 if TYPE_CHECKING:
-    from airunner.domain.overrides import ExecutionOverride
+    from airunner.domain.requests import ExecutionOverride
 
 
 @functools.lru_cache(maxsize=256)
@@ -70,7 +70,7 @@ def execution_from_pb(message: pb.ExecutionConfig, defaults: ExecutionConfig) ->
 
 def override_from_pb(message: pb.ExecutionConfig) -> ExecutionOverride:
     """Return the override of a message: what it does not say stays unset."""
-    from airunner.domain.overrides import BatchingOverride, ExecutionOverride  # late: clients read none
+    from airunner.domain.requests import BatchingOverride, ExecutionOverride  # late: clients read none
 
     given = message.batching
     return ExecutionOverride(

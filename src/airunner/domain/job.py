@@ -307,3 +307,14 @@ class Job:
     def masked(self) -> Job:
         """Return a copy without secret values."""
         return replace(self, params=self.params.masked())
+
+
+def mint_job_id(now: int) -> str:
+    """Return a new UUIDv7. They sort by the time at which they were made, to the millisecond."""
+    import random  # late: who only reads jobs mints no ids
+
+    # 48 bits of time, the version, 12 random bits, the variant, 62 random bits; by hand since it is hot.
+    bits = random.getrandbits(74)
+    time = f"{now & 0xFFFF_FFFF_FFFF:012x}"
+    tail = f"{bits & 0x3FFF_FFFF_FFFF_FFFF | 0x8000_0000_0000_0000:016x}"
+    return f"{time[:8]}-{time[8:]}-7{bits >> 62:03x}-{tail[:4]}-{tail[4:]}"

@@ -12,7 +12,6 @@ from airunner.codec.events import encode_events
 from airunner.codec.execution import encode_execution, merge_execution
 from airunner.codec.jobs import encode_params
 from airunner.domain import limits
-from airunner.domain.abridging import abridged
 from airunner.domain.answers import DequeuedJob, HeldJob, QueuePage, WorkerPage
 from airunner.domain.errors import (
     AirunnerError,
@@ -22,9 +21,9 @@ from airunner.domain.errors import (
     Unavailable,
 )
 from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import JobState
-from airunner.domain.job_ids import mint_job_id
+from airunner.domain.job import JobState, mint_job_id
 from airunner.domain.lifecycle import held
+from airunner.domain.listing import abridged
 from airunner.domain.outcomes import prepare_entries, send_entries, single
 from airunner.domain.token import TaskToken
 from airunner.services import metrics

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from airunner.domain.clock import Clock
     from airunner.domain.execution import ExecutionConfig
-    from airunner.domain.overrides import ExecutionOverride
+    from airunner.domain.requests import ExecutionOverride
     from airunner.stores.base import JobStore
 
 TOKEN_KEY = b"a key only for tests"

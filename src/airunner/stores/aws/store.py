@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Unpack
 
 from airunner.aws.calls import ConditionFailed
 from airunner.domain import lifecycle
-from airunner.domain.abridging import abridged
 from airunner.domain.answers import PayloadLinks
 from airunner.domain.clock import StepWatch
 from airunner.domain.errors import AirunnerError, DeadlineExceeded, JobNotFound
+from airunner.domain.listing import abridged
 from airunner.stores.aws.assembly import Assembly
 from airunner.stores.aws.claim import SKEW_MS
 from airunner.stores.aws.items import number, text, text_at, update_expression

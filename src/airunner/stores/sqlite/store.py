@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
 from airunner import telemetry
-from airunner.domain.abridging import abridged
 from airunner.domain.clock import StepWatch
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, Overloaded, Unavailable
+from airunner.domain.listing import abridged
 from airunner.stores.base import Capabilities
 from airunner.stores.pages import READ_SECONDS, PageBounds
 from airunner.stores.sqlite import bulk, operations, queries, rows, settings
