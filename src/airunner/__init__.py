@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
     from airunner.client import AsyncClient, Client, ConnectionState, StreamOptions
-    from airunner.domain.answers import DequeuedJob, Enqueued, JobPage, QueueStats, WorkerSeen
+    from airunner.domain.answers import DequeuedJob, Enqueued, QueueStats, WorkerSeen
     from airunner.domain.batching import Batcher
     from airunner.domain.errors import (
         AirunnerError,
@@ -41,13 +41,14 @@ if TYPE_CHECKING:
         Progress,
         StreamType,
     )
-    from airunner.domain.execution import BatchingOverride, ExecutionOverride
     from airunner.domain.job import Job, JobParams, JobResult, JobState, Outcome, ProcessType
+    from airunner.domain.listing import JobPage, JobQuery
     from airunner.domain.requests import (
         Abilities,
+        BatchingOverride,
         CompleteRequest,
         EnqueueRequest,
-        JobQuery,
+        ExecutionOverride,
         ReleaseRequest,
         UpdateRequest,
     )
@@ -128,7 +129,7 @@ __all__ = [
 
 _HOMES: Final = {
     "airunner.client": ("AsyncClient", "Client", "ConnectionState", "StreamOptions"),
-    "airunner.domain.answers": ("DequeuedJob", "Enqueued", "JobPage", "QueueStats", "WorkerSeen"),
+    "airunner.domain.answers": ("DequeuedJob", "Enqueued", "QueueStats", "WorkerSeen"),
     "airunner.domain.batching": ("Batcher",),
     "airunner.domain.errors": (
         "AirunnerError",
@@ -157,13 +158,14 @@ _HOMES: Final = {
         "Progress",
         "StreamType",
     ),
-    "airunner.domain.execution": ("BatchingOverride", "ExecutionOverride"),
     "airunner.domain.job": ("Job", "JobParams", "JobResult", "JobState", "Outcome", "ProcessType"),
+    "airunner.domain.listing": ("JobPage", "JobQuery"),
     "airunner.domain.requests": (
         "Abilities",
+        "BatchingOverride",
         "CompleteRequest",
         "EnqueueRequest",
-        "JobQuery",
+        "ExecutionOverride",
         "ReleaseRequest",
         "UpdateRequest",
     ),

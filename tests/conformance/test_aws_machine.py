@@ -20,7 +20,8 @@ from hypothesis.stateful import MultipleResults, multiple, precondition, rule
 from airunner.domain import lifecycle
 from airunner.domain.answers import DequeuedJob, QueueStats
 from airunner.domain.job import Job
-from airunner.domain.requests import Abilities, JobQuery
+from airunner.domain.listing import JobQuery
+from airunner.domain.requests import Abilities
 from airunner.stores.aws.upkeep import open_jobs
 from airunner.stores.memory import MemoryStore
 from airunner.testing.conformance.stores.backend import Api

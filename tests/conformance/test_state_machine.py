@@ -22,14 +22,8 @@ from hypothesis.stateful import (
 
 from airunner.domain.event import Event, EventType
 from airunner.domain.job import JOB_STATES, JobParams, JobResult, JobState, Outcome
-from airunner.domain.requests import (
-    Abilities,
-    CompleteRequest,
-    EnqueueRequest,
-    JobQuery,
-    ReleaseRequest,
-    StreamRequest,
-)
+from airunner.domain.listing import JobQuery
+from airunner.domain.requests import Abilities, CompleteRequest, EnqueueRequest, ReleaseRequest, StreamRequest
 from airunner.testing.factories import make_batch, make_failure, make_line, make_request, make_success
 from tests.conformance.conftest import Reach, in_process, over_rpc
 from tests.conformance.twin import Pair, Twin

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from airunner.domain import lifecycle
-from airunner.domain.answers import DequeuedJob, Enqueued, JobPage
+from airunner.domain.answers import DequeuedJob, Enqueued
 from airunner.domain.errors import AirunnerError, SequenceMismatch
 from airunner.domain.event import Event
 from airunner.domain.job import Job, JobState
+from airunner.domain.listing import JobPage
 from airunner.services.composition import ServiceRules
 from airunner.stores.memory import MemoryStore
 from airunner.stores.sqlite import SqliteStore

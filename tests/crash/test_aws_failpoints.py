@@ -17,7 +17,8 @@ from airunner.domain.answers import DequeuedJob
 from airunner.domain.errors import AirunnerError, AttemptSuperseded, JobNotFound, NotFound
 from airunner.domain.event import Event
 from airunner.domain.job import JobParams, JobState, Outcome
-from airunner.domain.requests import JobQuery, StreamRequest
+from airunner.domain.listing import JobQuery
+from airunner.domain.requests import StreamRequest
 from airunner.testing.conformance.stores.backend import Api
 from airunner.testing.factories import NOON, make_batch, make_request, make_success
 from tests.crash.replicas import RECEIVED_SECONDS, Death, World, deaths, opened_world

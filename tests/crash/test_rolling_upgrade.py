@@ -16,7 +16,8 @@ import pytest
 from airunner.client import AsyncClient
 from airunner.domain.answers import DequeuedJob
 from airunner.domain.job import JobParams, JobState
-from airunner.domain.requests import JobQuery, StreamRequest
+from airunner.domain.listing import JobQuery
+from airunner.domain.requests import StreamRequest
 from airunner.reading.proof import LogProof, VerdictKind, final_position
 from airunner.services.composition import Services
 from airunner.testing.clock import ManualClock

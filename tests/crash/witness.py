@@ -11,16 +11,16 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from airunner.domain.answers import DequeuedJob, Enqueued, JobPage, Published
+from airunner.domain.answers import DequeuedJob, Enqueued, Published
 from airunner.domain.batching import unpack
 from airunner.domain.errors import AirunnerError, NotFound
 from airunner.domain.event import Event, Output, StreamType
 from airunner.domain.job import Job, JobState
+from airunner.domain.listing import JobPage, JobQuery
 from airunner.domain.requests import (
     CompleteRequest,
     DequeueRequest,
     EnqueueRequest,
-    JobQuery,
     ReleaseRequest,
     StreamRequest,
 )

@@ -8,9 +8,8 @@ import pytest
 import structlog
 
 from airunner.aws.calls import Aws
-from airunner.domain.answers import JobPage
 from airunner.domain.job import JobState
-from airunner.domain.requests import JobQuery
+from airunner.domain.listing import JobPage, JobQuery
 from airunner.services.composition import ServiceRules
 from airunner.stores.aws.layout import Layout
 from airunner.stores.aws.listing import ListingBounds

@@ -19,7 +19,8 @@ from airunner.domain.answers import DequeuedJob
 from airunner.domain.errors import FailedPrecondition, InternalError, JobNotFound
 from airunner.domain.event import ProcessEnd
 from airunner.domain.job import JobParams, JobState
-from airunner.domain.requests import JobQuery, StreamRequest
+from airunner.domain.listing import JobQuery
+from airunner.domain.requests import StreamRequest
 from airunner.reading.why.explain import explain
 from airunner.reading.why.facts import gather_facts
 from airunner.services.caller import Caller, current_caller

@@ -24,7 +24,8 @@ from airunner.domain.errors import (
 )
 from airunner.domain.event import Position
 from airunner.domain.job import JobParams, JobResult, JobState
-from airunner.domain.requests import CompleteRequest, EnqueueRequest, JobQuery
+from airunner.domain.listing import JobQuery
+from airunner.domain.requests import CompleteRequest, EnqueueRequest
 from airunner.domain.retry import RetryPolicy
 from airunner.services.composition import ServiceRules
 from airunner.stores.aws.layout import Layout

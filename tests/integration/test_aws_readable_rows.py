@@ -16,7 +16,7 @@ from google.protobuf import json_format
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.jobs import params_to_pb
 from airunner.domain.job import JobParams, JobState
-from airunner.domain.requests import JobQuery
+from airunner.domain.listing import JobQuery
 from airunner.services.composition import ServiceRules
 from airunner.stores.aws.layout import Layout
 from airunner.testing.clock import ManualClock

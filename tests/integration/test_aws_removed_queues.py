@@ -13,7 +13,7 @@ from airunner import telemetry
 from airunner.domain.answers import QueueStats
 from airunner.domain.errors import FailedPrecondition, InvalidArgument, JobNotFound, Unavailable
 from airunner.domain.job import JobState, Outcome
-from airunner.domain.requests import JobQuery
+from airunner.domain.listing import JobQuery
 from airunner.services.composition import ServiceRules
 from airunner.stores.aws.layout import Layout, queue_key
 from airunner.testing.clock import ManualClock

@@ -11,7 +11,7 @@ from airunner.domain.answers import DequeuedJob
 from airunner.domain.errors import NotFound, Unavailable
 from airunner.domain.event import Position
 from airunner.domain.job import JobParams, JobState
-from airunner.domain.requests import JobQuery
+from airunner.domain.listing import JobQuery
 from airunner.stores.aws.layout import sentinel_key
 from airunner.stores.aws.wakeups import Wake
 from airunner.stores.records import EventQuery, Retention

@@ -17,7 +17,7 @@ from airunner.domain.answers import Enqueued
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, JobNotFound, Unavailable
 from airunner.domain.event import Position
 from airunner.domain.job import JobParams, JobState
-from airunner.domain.requests import JobQuery
+from airunner.domain.listing import JobQuery
 from airunner.domain.retry import RetryPolicy
 from airunner.stores.aws import store as store_module
 from airunner.stores.aws.store import AwsStore

@@ -13,7 +13,8 @@ from airunner import telemetry
 from airunner.domain.errors import InternalError, JobNotFound
 from airunner.domain.event import Gap
 from airunner.domain.job import JobParams, JobState
-from airunner.domain.requests import JobQuery, StreamRequest
+from airunner.domain.listing import JobQuery
+from airunner.domain.requests import StreamRequest
 from airunner.stores.aws.layout import Layout, queue_key
 from airunner.stores.aws.upkeep import reconcile
 from airunner.stores.records import ApiKey

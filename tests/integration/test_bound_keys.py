@@ -21,7 +21,8 @@ from airunner.codec.gen.job.v1.job_connect import (
     JobEventsServiceClient,
     JobServiceClient,
 )
-from airunner.domain.requests import CompleteRequest, DequeueRequest, JobQuery
+from airunner.domain.listing import JobQuery
+from airunner.domain.requests import CompleteRequest, DequeueRequest
 from airunner.rpc.auth import Scope, mint_key
 from airunner.server.asgi import AppOptions
 from airunner.services.composition import Services

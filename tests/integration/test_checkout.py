@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from airunner.domain.errors import AttemptSuperseded, InvalidArgument, Unavailable
 from airunner.domain.event import Output, ProcessStart, StreamType
 from airunner.domain.job import JobParams, JobState, Outcome
-from airunner.domain.requests import JobQuery
+from airunner.domain.listing import JobQuery
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_request
 from airunner.worker.process.checkout import CheckoutRules, checkout_refusal, checkout_spec

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-import json
+import ast
 import os
 import pty
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.support.serving import serve_in_thread
 
 HEAVY = {"connectrpc", "structlog", "pydantic", "pydantic_core", "rich", "pyqwest", "yaml", "dotenv"}
+# What only those need that add jobs, hold them or show settings: each class of it takes its time to build.
+OF_OTHERS = {
+    "airunner.codec.answers",
+    "airunner.codec.requests",
+    "airunner.config.display",
+    "airunner.config.parameter",
+    "airunner.domain.answers",
+    "airunner.domain.repository",
+    "airunner.domain.requests",
+    "airunner.services.api",
+    "random",
+    "uuid",
+}
 PROGRAM = """
-import json, os, sys
+import ast, os, sys
 from airunner.cli.main import execute
-commands, heavy, report = json.loads(sys.argv[1])
-found = [[words, execute(words), sorted(set(heavy) & {name.partition(".")[0] for name in sys.modules})]
+commands, heavy, report = ast.literal_eval(sys.argv[1])
+loaded = lambda: {*sys.modules, *(name.partition(".")[0] for name in sys.modules)}
+found = [[words, execute(words), sorted(loaded() & set(heavy))]
          for words in commands]
 with open(report, "w") as file:
-    json.dump(found, file)
+    file.write(repr(found))
 sys.stdout.flush()
 os._exit(0)
 """
@@ -46,6 +61,13 @@ def test_client_commands_leave_heavy_modules_unloaded(tmp_path: Path) -> None:
     assert "oldest scheduled" in shown
 
 
+def test_who_only_looks_at_jobs_loads_nothing_of_who_adds_or_holds_them(tmp_path: Path) -> None:
+    with serve_in_thread() as (url, _):
+        job_id = _run(tmp_path, [["submit", "--server", url, "--", "true"]], url).strip()
+        commands = [["list"], ["get", job_id], ["cancel", job_id]]
+        _run(tmp_path, commands, url, heavy=OF_OTHERS)
+
+
 def test_plain_settings_of_the_environment_need_no_heavy_modules(tmp_path: Path) -> None:
     variables = {
         "AIRUNNER_API_KEY": "k1",
@@ -58,14 +80,20 @@ def test_plain_settings_of_the_environment_need_no_heavy_modules(tmp_path: Path)
         _run(tmp_path, [["list"]], url, variables)
 
 
-def _run(folder: Path, commands: list[list[str]], url: str, more: dict[str, str] | None = None) -> str:
+def _run(
+    folder: Path,
+    commands: list[list[str]],
+    url: str,
+    more: dict[str, str] | None = None,
+    heavy: Iterable[str] = HEAVY,
+) -> str:
     """Run the commands on a terminal, in one Python of its own, and return what they print."""
     report = folder / "report.json"
     environment = {name: text for name, text in os.environ.items() if not name.startswith("COVERAGE_")}
     environment |= {"AIRUNNER_SERVER": url, "TERM": "xterm", **(more or {})}
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, json.dumps([commands, sorted(HEAVY), str(report)])],
+        [sys.executable, "-c", PROGRAM, repr([commands, sorted(heavy), str(report)])],
         stdin=subprocess.DEVNULL,
         stdout=theirs,
         stderr=subprocess.STDOUT,
@@ -76,7 +104,7 @@ def _run(folder: Path, commands: list[list[str]], url: str, more: dict[str, str]
     shown = b"".join(iter(lambda: _read(ours), b"")).decode()
     os.close(ours)
     assert process.wait(timeout=60) == 0, shown
-    assert json.loads(report.read_text()) == [[words, 0, []] for words in commands], shown
+    assert ast.literal_eval(report.read_text()) == [[words, 0, []] for words in commands], shown
     return shown
 
 

@@ -7,7 +7,9 @@ from contextlib import aclosing
 
 import pytest
 
-from airunner.client import AsyncClient, ReleaseRequest
+from airunner.cli.exit_codes import ExitCode
+from airunner.cli.main import execute
+from airunner.client import AsyncClient, ReleaseRequest, WireClient
 from airunner.domain.errors import NotFound, Unavailable
 from airunner.domain.event import Event, Gap, Output, StreamType
 from airunner.domain.job import Job, JobParams
@@ -21,7 +23,7 @@ from airunner.stores.records import EventPage, EventQuery
 from airunner.testing.clock import ManualClock
 from airunner.testing.factories import NOON, make_batch, make_line, make_services
 from tests.support.processes import unused_port
-from tests.support.serving import serve
+from tests.support.serving import serve, serve_in_thread
 
 ALL = LineFilter().wants
 UNKNOWN = "01a1e313-3bfd-7fa3-a892-a3a1ad8b37ee"
@@ -130,7 +132,8 @@ async def test_all_lines_are_read_and_losses_are_told_once(client: AsyncClient) 
     )
     job_id = await attempt(client, [*before, lost, *after])
     told: list[Gap] = []
-    async with aclosing(read_lines(client, job_id, on_gap=told.append)) as lines:
+    events = client.stream_events(output_request(job_id))
+    async with aclosing(read_lines(events, on_gap=told.append)) as lines:
         assert [line.sequence async for line in lines] == [*range(1, 190), *range(196, 200)]
     assert told == [gap]
     told.clear()
@@ -153,7 +156,8 @@ async def test_the_services_can_be_read_in_process(store: CountingStore) -> None
 async def test_a_replay_asks_for_its_job_once(client: AsyncClient, store: CountingStore) -> None:
     job_id = await attempt(client, BATCHES)
     store.lives = store.jobs = 0
-    assert [line.sequence async for line in read_lines(client, job_id, on_gap=no_gap)] == [*range(1, 1001)]
+    events = client.stream_events(output_request(job_id))
+    assert [line.sequence async for line in read_lines(events, on_gap=no_gap)] == [*range(1, 1001)]
     assert (store.lives, store.jobs) == (0, 0)
 
 
@@ -165,6 +169,21 @@ async def test_so_does_one_of_the_current_attempt_from_a_sequence(
     request = StreamRequest(job_id=job_id, from_sequence=980, follow=False)
     assert [event.sequence async for event in client.stream_events(request)] == [*range(980, 1001)]
     assert (store.lives, store.jobs) == (1, 0)
+
+
+def test_lines_are_chosen_without_asking_for_their_job_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve_in_thread() as (url, _):
+        monkeypatch.setenv("AIRUNNER_SERVER", url)
+        assert execute(["submit", "--", "true"]) == 0
+        job_id = capsys.readouterr().out.strip()
+        # Whoever called it would fail.
+        monkeypatch.setattr(WireClient, "get_job", pytest.fail)
+        assert execute(["logs", job_id, "--json"]) == 0
+        assert execute(["logs", job_id, "--grep", "."]) == ExitCode.FAILED
+        assert execute(["logs", UNKNOWN, "--json"]) == ExitCode.NOT_FOUND
+    assert capsys.readouterr().err == "airunner: There is no such job.\n"
 
 
 async def test_output_comes_as_it_is_stored(client: AsyncClient) -> None:

@@ -18,9 +18,9 @@ from airunner.domain.answers import Enqueued
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import AlreadyExists, InvalidArgument
 from airunner.domain.event import EventType, ProcessStart
-from airunner.domain.execution import BatchingConfig, BatchingOverride, ExecutionConfig, ExecutionOverride
+from airunner.domain.execution import BatchingConfig, ExecutionConfig
 from airunner.domain.job import JobParams
-from airunner.domain.requests import StreamRequest
+from airunner.domain.requests import BatchingOverride, ExecutionOverride, StreamRequest
 from airunner.services.composition import ServiceRules
 from airunner.services.jobs import JobRules
 from airunner.stores.memory import MemoryStore

@@ -18,7 +18,7 @@ import pytest
 from airunner.codec import methods
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.methods import Method
-from airunner.domain.requests import JobQuery
+from airunner.domain.listing import JobQuery
 from airunner.server.asgi import AppOptions
 from airunner.server.connections import ConnectionGuard, ConnectionLimits
 from airunner.services.admission import AdmissionLimits

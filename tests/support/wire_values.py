@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from airunner.domain import answers, errors, limits, requests
+from airunner.domain import answers, errors, limits, listing, requests
 from airunner.domain.event import (
     Event,
     EventData,
@@ -22,7 +22,7 @@ from airunner.domain.event import (
     Progress,
     StreamType,
 )
-from airunner.domain.execution import BatchingConfig, BatchingOverride, ExecutionConfig, ExecutionOverride
+from airunner.domain.execution import BatchingConfig, ExecutionConfig
 from airunner.domain.fleet import (
     ActionKind,
     HousekeepingRun,
@@ -35,6 +35,7 @@ from airunner.domain.fleet import (
 )
 from airunner.domain.job import JOB_STATES, Job, JobParams, JobResult, Outcome, ProcessType
 from airunner.domain.lifecycle import Lifecycle
+from airunner.domain.requests import BatchingOverride, ExecutionOverride
 from airunner.testing.factories import NOON
 
 T = TypeVar("T")
@@ -286,9 +287,9 @@ streams = values(
 )
 
 
-def _queries(by_cursor: bool) -> st.SearchStrategy[requests.JobQuery]:
+def _queries(by_cursor: bool) -> st.SearchStrategy[listing.JobQuery]:
     return values(
-        requests.JobQuery,
+        listing.JobQuery,
         queue=texts,
         state=st.none() | states,
         page=st.just(1) if by_cursor else positive,
@@ -309,7 +310,7 @@ held = values(answers.HeldJob, cancel_requested=st.booleans(), watched=st.boolea
 published = values(
     answers.Published, next_sequence=large, cancel_requested=st.booleans(), watched=st.booleans()
 )
-pages = values(answers.JobPage, jobs=st.lists(jobs, max_size=2), last_page=numbers, next_cursor=texts)
+pages = values(listing.JobPage, jobs=st.lists(jobs, max_size=2), last_page=numbers, next_cursor=texts)
 queues = values(
     answers.QueueStats,
     name=texts,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from airunner.domain.abridging import abridged
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import Job, JobParams
 from airunner.domain.lifecycle import Lifecycle
 from airunner.domain.limits import MAX_LISTED_TEXT
+from airunner.domain.listing import abridged
 from airunner.testing.factories import make_failure, make_success
 
 FITS = "x" * MAX_LISTED_TEXT

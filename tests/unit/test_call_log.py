@@ -17,8 +17,15 @@ import structlog
 from airunner import telemetry
 from airunner.domain.answers import DequeuedJob, Enqueued
 from airunner.domain.errors import FailedPrecondition, InvalidArgument
-from airunner.domain.execution import BatchingConfig, BatchingOverride, ExecutionOverride
-from airunner.domain.requests import CompleteRequest, DequeueRequest, EnqueueRequest, StreamRequest
+from airunner.domain.execution import BatchingConfig
+from airunner.domain.requests import (
+    BatchingOverride,
+    CompleteRequest,
+    DequeueRequest,
+    EnqueueRequest,
+    ExecutionOverride,
+    StreamRequest,
+)
 from airunner.services import call_log
 from airunner.services.caller import Caller, current_caller
 from airunner.services.composition import Services

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from airunner import __version__
+from airunner.cli.application import COMMANDS, build_app
 from airunner.cli.exit_codes import ExitCode, of_error, of_result
 from airunner.cli.job_options import JobOptions
-from airunner.cli.main import COMMANDS, execute
+from airunner.cli.main import execute
 from airunner.cli.printing import print_table
 from airunner.config import ConfigError
 from airunner.domain import errors
@@ -127,6 +128,20 @@ def test_light_commands_load_nothing_heavy() -> None:
     )
     printed = run_plain(program)
     assert printed.splitlines()[1] == "[]"
+
+
+def test_commands_begin_without_looking_for_cycles() -> None:
+    program = (
+        "import atexit, gc; from airunner.cli.main import main; before = gc.get_stats()[0]['collections']; "
+        "atexit.register(lambda: print(gc.get_stats()[0]['collections'] - before)); "
+        "main(['version'])"
+    )
+    assert run_plain(program).splitlines()[-1] == "0"
+
+
+def test_the_parser_learns_of_the_command_that_is_meant_alone() -> None:
+    assert [name for name in build_app(command="list") if name in COMMANDS] == ["list"]
+    assert [name for name in build_app(command="lisst") if name in COMMANDS] == [*COMMANDS]
 
 
 def test_client_commands_load_no_server() -> None:

@@ -23,6 +23,7 @@ from airunner.codec import (
     execution,
     fleet,
     jobs,
+    lookups,
     publishing,
     requests,
     streams,
@@ -42,7 +43,8 @@ from airunner.domain.event import EncodedEvent, Event, Position
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.fleet import TaskType
 from airunner.domain.job import Job
-from airunner.domain.requests import CompleteRequest, EnqueueRequest, JobQuery, ReleaseRequest, StreamRequest
+from airunner.domain.listing import JobQuery
+from airunner.domain.requests import CompleteRequest, EnqueueRequest, ReleaseRequest, StreamRequest
 from airunner.testing.factories import NOON
 from tests.support import wire_values as wire
 
@@ -138,21 +140,21 @@ PAIRS: dict[str, Pair[Any]] = {
             want_payload_urls=st.booleans(),
             abridge=st.booleans(),
         ),
-        lambda value: requests.get_to_pb(**value),
-        requests.get_from_pb,
+        lambda value: lookups.get_to_pb(**value),
+        lookups.get_from_pb,
     ),
-    "requests.query": pair(wire.queries, requests.query_to_pb, requests.query_from_pb),
+    "requests.query": pair(wire.queries, lookups.query_to_pb, lookups.query_from_pb),
     "requests.queues_query": pair(
         wire.overview_queries, requests.queues_query_to_pb, requests.overview_query_from_pb
     ),
     "requests.workers_query": pair(
         wire.overview_queries, requests.workers_query_to_pb, requests.overview_query_from_pb
     ),
-    "requests.cancel": pair(wire.texts, requests.cancel_to_pb, requests.cancel_from_pb),
+    "requests.cancel": pair(wire.texts, lookups.cancel_to_pb, lookups.cancel_from_pb),
     "requests.retry": pair(
         arguments(job_id=wire.texts, request_id=wire.texts),
-        lambda value: requests.retry_to_pb(**value),
-        requests.retry_from_pb,
+        lambda value: lookups.retry_to_pb(**value),
+        lookups.retry_from_pb,
     ),
     "requests.pause": pair(wire.texts, requests.pause_to_pb, requests.queue_from_pb),
     "requests.resume": pair(wire.texts, requests.resume_to_pb, requests.queue_from_pb),
@@ -180,10 +182,10 @@ PAIRS: dict[str, Pair[Any]] = {
     "answers.held": pair(wire.held, answers.held_to_pb, answers.held_from_pb),
     "answers.completed": pair(wire.states, answers.completed_to_pb, answers.state_from_pb),
     "answers.released": pair(wire.states, answers.released_to_pb, answers.state_from_pb),
-    "answers.found": pair(wire.jobs, answers.found_to_pb, answers.one_job_from_pb),
-    "answers.cancelled": pair(wire.jobs, answers.cancelled_to_pb, answers.one_job_from_pb),
-    "answers.retried": pair(wire.jobs, answers.retried_to_pb, answers.one_job_from_pb),
-    "answers.page": pair(wire.pages, answers.page_to_pb, answers.page_from_pb),
+    "answers.found": pair(wire.jobs, lookups.found_to_pb, lookups.one_job_from_pb),
+    "answers.cancelled": pair(wire.jobs, lookups.cancelled_to_pb, lookups.one_job_from_pb),
+    "answers.retried": pair(wire.jobs, lookups.retried_to_pb, lookups.one_job_from_pb),
+    "answers.page": pair(wire.pages, lookups.page_to_pb, lookups.page_from_pb),
     "answers.queues": pair(wire.queue_pages, answers.queues_to_pb, answers.queues_from_pb),
     "answers.workers": pair(wire.worker_pages, answers.workers_to_pb, answers.workers_from_pb),
     "answers.published": pair(wire.published, answers.published_to_pb, answers.published_from_pb),
@@ -358,7 +360,7 @@ def test_our_reader_of_streams_unpacks() -> None:
 
 @given(wire.texts.filter(bool), wire.positive)
 def test_a_page_and_a_cursor_exclude_each_other(cursor: str, page: int) -> None:
-    message = requests.query_to_pb(JobQuery(cursor=cursor))
+    message = lookups.query_to_pb(JobQuery(cursor=cursor))
     message.page = page
     with pytest.raises(InvalidArgument, match="exclude"):
-        requests.query_from_pb(message)
+        lookups.query_from_pb(message)

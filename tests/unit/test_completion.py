@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from airunner.cli.main import COMMANDS, execute
+from airunner.cli.application import COMMANDS
+from airunner.cli.main import execute
 from tests.support.programs import program
 from tests.support.terminals import Terminal, terminal
 

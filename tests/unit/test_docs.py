@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airunner.cli.main import build_app
+from airunner.cli.application import build_app
 from airunner.codec.gen.job.v1 import job_pb2
 from airunner.config.settings import setting_fields
 from airunner.domain import limits

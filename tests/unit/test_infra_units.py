@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airunner.app import build_fleet_process
-from airunner.cli.main import build_app
+from airunner.cli.application import build_app
 from airunner.config import FleetPart, load_settings
 from airunner.config.layers import known_variables
 from airunner.config.parameter import PARAMETER_KEYS

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from airunner.domain.errors import FailedPrecondition
-from airunner.domain.requests import JobQuery
+from airunner.domain.listing import JobQuery
 from airunner.services.composition import Services
 from airunner.stores.sqlite import backup as backup_module
 from airunner.stores.sqlite.backup import back_up, restore

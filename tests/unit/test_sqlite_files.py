@@ -12,7 +12,8 @@ import pytest
 from airunner.domain.answers import Enqueued
 from airunner.domain.errors import FailedPrecondition, Unavailable
 from airunner.domain.job import JobParams, JobState
-from airunner.domain.requests import CompleteRequest, DequeueRequest, JobQuery, StreamRequest
+from airunner.domain.listing import JobQuery
+from airunner.domain.requests import CompleteRequest, DequeueRequest, StreamRequest
 from airunner.services.composition import Services
 from airunner.stores.records import ApiKey
 from airunner.stores.sqlite import SqliteStore

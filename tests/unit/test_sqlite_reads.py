@@ -15,7 +15,8 @@ import pytest
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, Unavailable
 from airunner.domain.event import Position
 from airunner.domain.job import JobState
-from airunner.domain.requests import CompleteRequest, DequeueRequest, JobQuery, OverviewQuery
+from airunner.domain.listing import JobQuery
+from airunner.domain.requests import CompleteRequest, DequeueRequest, OverviewQuery
 from airunner.stores.pages import PageBounds
 from airunner.stores.records import EventPage, EventQuery
 from airunner.stores.sqlite import SqliteStore, queries, schema

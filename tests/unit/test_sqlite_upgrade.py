@@ -10,7 +10,8 @@ import pytest
 from airunner.codec.jobs import encode_params
 from airunner.domain.errors import FailedPrecondition, JobNotFound
 from airunner.domain.job import JobParams, JobState
-from airunner.domain.requests import Abilities, DequeueRequest, JobQuery, StreamRequest
+from airunner.domain.listing import JobQuery
+from airunner.domain.requests import Abilities, DequeueRequest, StreamRequest
 from airunner.stores.sqlite import SqliteStore
 from airunner.stores.sqlite.migrations import MIGRATIONS
 from airunner.stores.sqlite.store import DATABASE

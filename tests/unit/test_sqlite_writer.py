@@ -16,7 +16,8 @@ from airunner.domain.answers import Enqueued
 from airunner.domain.errors import FailedPrecondition, InternalError, InvalidArgument, Unavailable
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import JobParams, JobState, mint_job_id
-from airunner.domain.requests import DequeueRequest, JobQuery
+from airunner.domain.listing import JobQuery
+from airunner.domain.requests import DequeueRequest
 from airunner.services.composition import Services
 from airunner.stores.records import Demand, NewJob
 from airunner.stores.sqlite import SqliteStore

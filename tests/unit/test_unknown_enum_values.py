@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airunner.codec import answers, dead_letters, requests
+from airunner.codec import answers, dead_letters, lookups, requests
 from airunner.codec.events import admit_event, event_from_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.jobs import JobReader, decode_params, decode_result, job_from_pb, read_result
@@ -59,7 +59,7 @@ def test_a_server_refuses_them() -> None:
     )
     for refused in (
         lambda: requests.enqueue_from_pb(request),
-        lambda: requests.query_from_pb(pb.ListJobsRequest(queue="q", state=UNKNOWN)),
+        lambda: lookups.query_from_pb(pb.ListJobsRequest(queue="q", state=UNKNOWN)),
         lambda: read_result(pb.JobResult(outcome=UNKNOWN)),
         lambda: admit_event(
             pb.JobEvent(sequence=1, output_data=pb.OutputEvent(output=b"a", stream=UNKNOWN)), 1

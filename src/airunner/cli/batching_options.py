@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 
 if TYPE_CHECKING:
-    from airunner.domain.execution import ExecutionOverride
+    from airunner.domain.requests import ExecutionOverride
 
 BATCHING_GROUP = Group("Batching", sort_key=20)
 
@@ -29,7 +29,7 @@ class BatchingOptions:
 
     def override(self) -> ExecutionOverride | None:
         """Return what is asked for; None if that is nothing."""
-        from airunner.domain.execution import BatchingOverride, ExecutionOverride
+        from airunner.domain.requests import BatchingOverride, ExecutionOverride
 
         batching = BatchingOverride(
             flush_interval_seconds=_number(self.flush_interval, "--flush-interval"),

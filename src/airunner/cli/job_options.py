@@ -13,8 +13,7 @@ from airunner.cli.arguments import repository_and_command
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airunner.domain.execution import ExecutionOverride
-    from airunner.domain.requests import EnqueueRequest
+    from airunner.domain.requests import EnqueueRequest, ExecutionOverride
 
 JOB_GROUP = Group("Job", sort_key=10)
 Command = Annotated[

@@ -1,16 +1,14 @@
-"""The command line: which commands there are, and how each of them may end."""
+"""The command line: how a command begins, and how each of them may end."""
 
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from cyclopts import App, CycloptsError, Group, Parameter
-
-from airunner import __version__
 from airunner.cli.arguments import with_visible_divider
 from airunner.cli.exit_codes import ExitCode, of_error
 from airunner.cli.printing import say
@@ -18,68 +16,16 @@ from airunner.cli.printing import say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TRY: Final = Group("Try it", sort_key=1)
-JOBS: Final = Group("Jobs", sort_key=2)
-QUEUES: Final = Group("Queues and workers", sort_key=3)
-SERVING: Final = Group("Serve", sort_key=4)
-ABOUT: Final = Group("About", sort_key=5)
-
-# Each command is imported when it is used: most runs of the CLI need one of them, and shall be quick.
-COMMANDS: Final = {
-    "demo": ("demo:demo", TRY),
-    "dev": ("dev:dev", TRY),
-    "run": ("run:run", JOBS),
-    "submit": ("submit:submit", JOBS),
-    "monitor": ("monitor:monitor", JOBS),
-    "logs": ("logs:logs", JOBS),
-    "list": ("list:list_jobs", JOBS),
-    "get": ("get:get", JOBS),
-    "why": ("why:why", JOBS),
-    "cancel": ("cancel:cancel", JOBS),
-    "retry": ("retry:retry", JOBS),
-    "queues": ("queues:queues", QUEUES),
-    "workers": ("workers:workers", QUEUES),
-    "dlq": ("dlq:dlq", QUEUES),
-    "settings": ("settings:settings", QUEUES),
-    "server": ("server:server", SERVING),
-    "worker": ("worker:worker", SERVING),
-    "outbox": ("outbox:outbox", SERVING),
-    "generation": ("generation:generation", SERVING),
-    "fleet": ("fleet:fleet", SERVING),
-    "diag": ("diag:diag", SERVING),
-    "keys": ("keys:keys", SERVING),
-    "backup": ("backup:backup", SERVING),
-    "restore": ("restore:restore", SERVING),
-    "aws": ("aws:aws", SERVING),
-    "config": ("config:config", ABOUT),
-    "completion": ("completion:completion", ABOUT),
-    "version": ("version:version", ABOUT),
-}
-
-
 # Those that run jobs, or start what does: their secrets are none of the jobs' business.
 RUN_JOBS: Final = (("demo",), ("dev",), ("worker",), ("fleet", "runner"))
-
-
-def build_app(*, describe: bool = False) -> App:
-    """Return the application with all of its commands; `describe` loads them all, for their descriptions."""
-    app = App(
-        name="airunner",
-        help="Run long jobs anywhere, watch every line of them live, and never lose one.",
-        version=__version__,
-        default_parameter=Parameter(negative=(), show_default=False),
-        suppress_keyboard_interrupt=False,
-    )
-    app["--help"].group = app["--version"].group = ABOUT
-    for order, (name, (function, group)) in enumerate(COMMANDS.items()):
-        app.command(f"airunner.cli.commands.{function}", name=name, group=group, sort_key=order)
-        if describe:
-            _ = app[name]
-    return app
+# More than a command that asks a server makes.
+_OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Do what the command line says and exit with its code."""
+    # What is loaded stays: to look for cycles among all of it, again and again, finds none.
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     _open_standard_streams()
     if arguments is None and any(tuple(sys.argv[1 : 1 + len(words)]) == words for words in RUN_JOBS):
         _conceal_secrets()
@@ -88,8 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def execute(arguments: Sequence[str]) -> int:
     """Do what the arguments say; return the exit code. No error is shown as a traceback."""
+    from cyclopts import CycloptsError  # late: it is most of what a command loads
+
+    from airunner.cli.application import build_app
+
     try:
-        app = build_app(describe=not arguments or arguments[0].startswith("-"))
+        first = arguments[0] if arguments else ""
+        app = build_app(describe=not first or first.startswith("-"), command=first)
         code = app(
             with_visible_divider(arguments),
             exit_on_error=False,

@@ -15,20 +15,12 @@ if TYPE_CHECKING:
     from airunner.client.monitor import ConnectionState
     from airunner.client.sync_client import Client
     from airunner.client.wire_client import DEFAULT_SERVER, WireClient
-    from airunner.domain.answers import (
-        DequeuedJob,
-        Enqueued,
-        HeldJob,
-        JobPage,
-        Published,
-        QueueStats,
-        WorkerSeen,
-    )
+    from airunner.domain.answers import DequeuedJob, Enqueued, HeldJob, Published, QueueStats, WorkerSeen
+    from airunner.domain.listing import JobPage, JobQuery
     from airunner.domain.requests import (
         CompleteRequest,
         DequeueRequest,
         EnqueueRequest,
-        JobQuery,
         ReleaseRequest,
         StreamRequest,
         UpdateRequest,
@@ -74,16 +66,15 @@ _HOMES = {
         "DequeuedJob",
         "Enqueued",
         "HeldJob",
-        "JobPage",
         "Published",
         "QueueStats",
         "WorkerSeen",
     ),
+    "airunner.domain.listing": ("JobPage", "JobQuery"),
     "airunner.domain.requests": (
         "CompleteRequest",
         "DequeueRequest",
         "EnqueueRequest",
-        "JobQuery",
         "ReleaseRequest",
         "StreamRequest",
         "UpdateRequest",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import uuid
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -14,7 +13,6 @@ from airunner.domain import limits
 from airunner.domain.errors import DeadlineExceeded
 from airunner.domain.job import JobParams
 from airunner.domain.outcomes import single
-from airunner.domain.requests import DequeueRequest, EnqueueRequest, StreamRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -22,9 +20,9 @@ if TYPE_CHECKING:
     from airunner.client.monitor import ConnectionState
     from airunner.domain.answers import DequeuedJob, Enqueued
     from airunner.domain.event import Event, EventType
-    from airunner.domain.execution import ExecutionConfig, ExecutionOverride
+    from airunner.domain.execution import ExecutionConfig
     from airunner.domain.job import Job, JobState
-    from airunner.domain.requests import Abilities, CompleteRequest
+    from airunner.domain.requests import Abilities, CompleteRequest, ExecutionOverride, StreamRequest
 
 DEFAULT_QUEUE = "default"
 
@@ -54,6 +52,10 @@ class AsyncClient(WireClient):
         execution: ExecutionConfig | ExecutionOverride | None = None,
     ) -> Enqueued:
         """Add one job. The same `request_id` always gives the same job; without one, one is minted."""
+        import uuid
+
+        from airunner.domain.requests import EnqueueRequest
+
         request = EnqueueRequest(
             request_id=request_id or str(uuid.uuid4()),
             queue=queue,
@@ -77,6 +79,8 @@ class AsyncClient(WireClient):
         abilities: Abilities | None = None,
     ) -> Sequence[DequeuedJob]:
         """Claim jobs; see `dequeue_jobs`."""
+        from airunner.domain.requests import DequeueRequest
+
         request = DequeueRequest(
             queue=queue,
             more_queues=more_queues,
@@ -161,6 +165,7 @@ class AsyncClient(WireClient):
     ) -> AsyncGenerator[list[Event], None]:
         """Yield the same single events as `monitor`, those of one stored batch at a time."""
         from airunner.client.monitor import MonitorOptions  # late: most clients watch nothing
+        from airunner.domain.requests import StreamRequest
 
         request = StreamRequest(job_id=job) if isinstance(job, str) else job
         how = MonitorOptions(

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from airunner import codec
 from airunner.client.batch_calls import send_batch
 from airunner.client.connection import CallRules, connect, parse_servers
 from airunner.client.transport import Transports
-from airunner.codec import answers, methods
-from airunner.codec.requests import (
-    cancel_to_pb,
-    dequeue_to_pb,
-    enqueue_batch_to_pb,
-    enqueue_to_pb,
-    get_to_pb,
-    pause_to_pb,
-    query_to_pb,
-    queues_query_to_pb,
-    resume_to_pb,
-    retry_to_pb,
-    update_to_pb,
-    workers_query_to_pb,
-)
+from airunner.codec import lookups, methods
 from airunner.domain import limits
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import AirunnerError
-from airunner.domain.requests import ReleaseRequest
 from airunner.domain.retry import RetryPolicy
-from airunner.services.api import all_queues, all_workers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -46,7 +30,6 @@ if TYPE_CHECKING:
         DequeuedJob,
         Enqueued,
         HeldJob,
-        JobPage,
         Published,
         QueuePage,
         QueueStats,
@@ -59,13 +42,14 @@ if TYPE_CHECKING:
     from airunner.domain.event import Event
     from airunner.domain.fleet import HousekeepingRun, PoolReport, TaskType
     from airunner.domain.job import Job, JobState
+    from airunner.domain.listing import JobPage, JobQuery
     from airunner.domain.requests import (
         CompleteRequest,
         DequeueRequest,
         EnqueueRequest,
-        JobQuery,
         OverviewQuery,
         Redrive,
+        ReleaseRequest,
         StreamRequest,
         UpdateRequest,
     )
@@ -123,7 +107,7 @@ class WireClient:
 
     async def enqueue_jobs(self, requests: Sequence[EnqueueRequest]) -> Sequence[Enqueued | AirunnerError]:
         """Add jobs, each with its own outcome. Idempotent on (principal, request_id)."""
-        return await send_batch(requests, enqueue_to_pb, self._enqueue_one, self._enqueue_many)
+        return await send_batch(requests, codec.requests.enqueue_to_pb, self._enqueue_one, self._enqueue_many)
 
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
         """Claim jobs; wait for the first ones if there are none. Cancelling the call hands back its jobs.
@@ -136,18 +120,18 @@ class WireClient:
             wait_seconds = limits.DEFAULT_DEQUEUE_WAIT_SECONDS
         reply = await self._jobs.call(
             methods.DEQUEUE_JOBS,
-            dequeue_to_pb(request),
+            codec.requests.dequeue_to_pb(request),
             wait_seconds=wait_seconds,
             undo=self._hand_back,
         )
-        return answers.dequeued_from_pb(reply)
+        return codec.answers.dequeued_from_pb(reply)
 
     async def update_job(self, request: UpdateRequest) -> HeldJob:
         """Extend the visibility of a held job; with `wait_seconds`, also wait for news."""
         reply = await self._jobs.call(
-            methods.UPDATE_JOB, update_to_pb(request), wait_seconds=request.wait_seconds
+            methods.UPDATE_JOB, codec.requests.update_to_pb(request), wait_seconds=request.wait_seconds
         )
-        return answers.held_from_pb(reply)
+        return codec.answers.held_from_pb(reply)
 
     async def complete_jobs(self, requests: Sequence[CompleteRequest]) -> Sequence[JobState | AirunnerError]:
         """End held jobs, each with its own outcome."""
@@ -161,7 +145,7 @@ class WireClient:
         from airunner.codec.publishing import release_to_pb  # late: only who holds jobs has events
 
         reply = await self._jobs.call(methods.RELEASE_JOB, release_to_pb(request))
-        return answers.state_from_pb(reply)
+        return codec.answers.state_from_pb(reply)
 
     async def get_job(
         self, job_id: str, *, wait_seconds: int = 0, want_payload_urls: bool = False, abridge: bool = False
@@ -171,122 +155,112 @@ class WireClient:
         With `want_payload_urls` and where the server keeps its payloads apart, also where these can be read.
         With `abridge` as a list shows it: without what is large of it, and without what cannot be read.
         """
-        request = get_to_pb(
+        request = lookups.get_to_pb(
             job_id=job_id, wait_seconds=wait_seconds, want_payload_urls=want_payload_urls, abridge=abridge
         )
         reply = await self._jobs.call(methods.GET_JOB, request, wait_seconds=wait_seconds)
-        return answers.one_job_from_pb(reply)
+        return lookups.one_job_from_pb(reply)
 
     async def list_jobs(self, query: JobQuery) -> JobPage:
         """Return jobs, newest first."""
-        reply = await self._jobs.call(methods.LIST_JOBS, query_to_pb(query))
-        return answers.page_from_pb(reply)
+        reply = await self._jobs.call(methods.LIST_JOBS, lookups.query_to_pb(query))
+        return lookups.page_from_pb(reply)
 
     async def cancel_job(self, job_id: str) -> Job:
         """Cancel a job; a terminal one is returned unchanged."""
-        reply = await self._jobs.call(methods.CANCEL_JOB, cancel_to_pb(job_id))
-        return answers.one_job_from_pb(reply)
+        reply = await self._jobs.call(methods.CANCEL_JOB, lookups.cancel_to_pb(job_id))
+        return lookups.one_job_from_pb(reply)
 
     async def retry_job(self, job_id: str, request_id: str = "") -> Job:
         """Enqueue a copy of a terminal job. Idempotent on request_id; without one, one is minted."""
-        request = retry_to_pb(job_id=job_id, request_id=request_id or str(uuid.uuid4()))
-        return answers.one_job_from_pb(await self._jobs.call(methods.RETRY_JOB, request))
+        import uuid  # late: most callers enqueue, or only look
+
+        request = lookups.retry_to_pb(job_id=job_id, request_id=request_id or str(uuid.uuid4()))
+        return lookups.one_job_from_pb(await self._jobs.call(methods.RETRY_JOB, request))
 
     async def page_queues(self, query: OverviewQuery) -> QueuePage:
         """Return a page of the queues that were used, by name."""
-        reply = await self._jobs.call(methods.LIST_QUEUES, queues_query_to_pb(query))
-        return answers.queues_from_pb(reply)
+        reply = await self._jobs.call(methods.LIST_QUEUES, codec.requests.queues_query_to_pb(query))
+        return codec.answers.queues_from_pb(reply)
 
     async def list_queues(self) -> Sequence[QueueStats]:
         """Return all queues that were used, by name: page after page."""
+        from airunner.services.api import all_queues
+
         return await all_queues(self)
 
     async def set_paused(self, queue: str, *, paused: bool) -> None:
         """Stop or allow claims from a queue."""
         if paused:
-            await self._jobs.call(methods.PAUSE_QUEUE, pause_to_pb(queue))
+            await self._jobs.call(methods.PAUSE_QUEUE, codec.requests.pause_to_pb(queue))
         else:
-            await self._jobs.call(methods.RESUME_QUEUE, resume_to_pb(queue))
+            await self._jobs.call(methods.RESUME_QUEUE, codec.requests.resume_to_pb(queue))
 
     async def page_workers(self, query: OverviewQuery) -> WorkerPage:
         """Return a page of the workers that called the server lately, by name."""
-        reply = await self._jobs.call(methods.LIST_WORKERS, workers_query_to_pb(query))
-        return answers.workers_from_pb(reply)
+        reply = await self._jobs.call(methods.LIST_WORKERS, codec.requests.workers_query_to_pb(query))
+        return codec.answers.workers_from_pb(reply)
 
     async def list_workers(self) -> Sequence[WorkerSeen]:
         """Return all workers that called the server lately: page after page."""
+        from airunner.services.api import all_workers
+
         return await all_workers(self)
 
     async def list_dead_letters(self, queue: str, *, max_messages: int = 0, code: str = "") -> DeadLetterPage:
         """Look at dead letters, of a code if one is given; FailedPrecondition where there are none."""
-        from airunner.codec import dead_letters
-
-        request = dead_letters.list_to_pb(queue=queue, max_messages=max_messages, code=code)
+        request = codec.dead_letters.list_to_pb(queue=queue, max_messages=max_messages, code=code)
         reply = await self._admin.call(methods.LIST_DEAD_LETTERS, request)
-        return dead_letters.page_from_pb(reply)
+        return codec.dead_letters.page_from_pb(reply)
 
     async def redrive_dead_letters(self, redrive: Redrive) -> Redriven:
         """Send dead letters back to their queue."""
-        from airunner.codec import dead_letters
-
-        request = dead_letters.redrive_to_pb(redrive)
+        request = codec.dead_letters.redrive_to_pb(redrive)
         reply = await self._admin.call(methods.REDRIVE_DEAD_LETTERS, request)
-        return dead_letters.redriven_from_pb(reply)
+        return codec.dead_letters.redriven_from_pb(reply)
 
     async def purge_dead_letters(
         self, queue: str, *, max_messages: int = 0, dry_run: bool = False, code: str = ""
     ) -> Sequence[DeadLetter]:
         """Delete dead letters, of a code if one is given."""
-        from airunner.codec import dead_letters
-
-        request = dead_letters.purge_to_pb(queue=queue, max_messages=max_messages, dry_run=dry_run, code=code)
+        request = codec.dead_letters.purge_to_pb(
+            queue=queue, max_messages=max_messages, dry_run=dry_run, code=code
+        )
         reply = await self._admin.call(methods.PURGE_DEAD_LETTERS, request)
-        return dead_letters.purged_from_pb(reply)
+        return codec.dead_letters.purged_from_pb(reply)
 
     async def list_settings(self) -> Sequence[Setting]:
         """Return the settings that can be changed while servers run, by name."""
-        from airunner.codec import settings
-
-        reply = await self._admin.call(methods.LIST_SETTINGS, settings.list_to_pb())
-        return settings.settings_from_pb(reply)
+        reply = await self._admin.call(methods.LIST_SETTINGS, codec.settings.list_to_pb())
+        return codec.settings.settings_from_pb(reply)
 
     async def set_setting(self, name: str, value: str) -> Setting:
         """Set a setting; InvalidArgument if there is none of that name, or the value is not allowed."""
-        from airunner.codec import settings
-
-        request = settings.set_to_pb(name=name, value=value)
-        return settings.changed_from_pb(await self._admin.call(methods.SET_SETTING, request))
+        request = codec.settings.set_to_pb(name=name, value=value)
+        return codec.settings.changed_from_pb(await self._admin.call(methods.SET_SETTING, request))
 
     async def unset_setting(self, name: str) -> Setting:
         """Let the configured value of a setting hold again."""
-        from airunner.codec import settings
-
-        request = settings.unset_to_pb(name)
-        return settings.changed_from_pb(await self._admin.call(methods.UNSET_SETTING, request))
+        request = codec.settings.unset_to_pb(name)
+        return codec.settings.changed_from_pb(await self._admin.call(methods.UNSET_SETTING, request))
 
     async def list_housekeeping_runs(self, *, max_runs: int = 0) -> Sequence[HousekeepingRun]:
         """Return the last runs of a fleet's housekeeping, newest first."""
-        from airunner.codec import fleet
-
-        request = fleet.list_to_pb(max_runs)
-        return fleet.runs_from_pb(await self._admin.call(methods.LIST_HOUSEKEEPING_RUNS, request))
+        request = codec.fleet.list_to_pb(max_runs)
+        return codec.fleet.runs_from_pb(await self._admin.call(methods.LIST_HOUSEKEEPING_RUNS, request))
 
     async def get_pool_report(self, *, max_audits: int = 0) -> PoolReport:
         """Return what the pools of a fleet have and cost, by its last audits."""
-        from airunner.codec import fleet
-
-        request = fleet.report_request_to_pb(max_audits)
-        return fleet.report_from_pb(await self._admin.call(methods.GET_POOL_REPORT, request))
+        request = codec.fleet.report_request_to_pb(max_audits)
+        return codec.fleet.report_from_pb(await self._admin.call(methods.GET_POOL_REPORT, request))
 
     async def run_housekeeping(self, task: TaskType, *, dry_run: bool = False, limit: int = 0) -> str:
         """Ask for a run of a task of housekeeping; return its slot, which names it in the list of runs.
 
         Its message is sent; a call that is repeated asks again.
         """
-        from airunner.codec import fleet
-
-        request = fleet.run_to_pb(task=task, dry_run=dry_run, limit=limit)
-        return fleet.run_answer_from_pb(await self._admin.call(methods.RUN_HOUSEKEEPING, request))
+        request = codec.fleet.run_to_pb(task=task, dry_run=dry_run, limit=limit)
+        return codec.fleet.run_answer_from_pb(await self._admin.call(methods.RUN_HOUSEKEEPING, request))
 
     async def publish_events(self, task_token: str, events: Sequence[Event]) -> Published:
         """Append events of the attempt that the token holds. May be repeated."""
@@ -294,14 +268,19 @@ class WireClient:
 
         request = publish_to_pb(task_token, events)
         reply = await self._events.call(methods.PUBLISH_JOB_EVENT_BATCH, request)
-        return answers.published_from_pb(reply)
+        return codec.answers.published_from_pb(reply)
 
-    async def stream_events(self, request: StreamRequest) -> AsyncGenerator[Event, None]:
+    async def stream_events(
+        self, request: StreamRequest, *, first_rounds: int = 0
+    ) -> AsyncGenerator[Event, None]:
         """Yield single events: what is stored, then what comes, until the job ends.
 
         Connections that break are made anew, and nothing is lost or repeated.
+        `first_rounds` bounds how often all servers are tried until one is heard for the first time.
         """
-        async with aclosing(self._watch(request)) as batches:
+        from airunner.client.monitor import MonitorOptions
+
+        async with aclosing(self._watch(request, MonitorOptions(first_rounds=first_rounds))) as batches:
             async for events in batches:
                 for event in events:
                     yield event
@@ -333,16 +312,16 @@ class WireClient:
         )
 
     async def _enqueue_one(self, message: pb.EnqueueJobRequest) -> Enqueued:
-        return answers.enqueued_from_pb(await self._jobs.call(methods.ENQUEUE_JOB, message))
+        return codec.answers.enqueued_from_pb(await self._jobs.call(methods.ENQUEUE_JOB, message))
 
     async def _enqueue_many(
         self, entries: Sequence[pb.EnqueueJobRequest]
     ) -> Sequence[Enqueued | AirunnerError]:
-        request = enqueue_batch_to_pb(entries)
-        return answers.enqueue_outcomes_from_pb(await self._jobs.call(methods.ENQUEUE_JOBS, request))
+        request = codec.requests.enqueue_batch_to_pb(entries)
+        return codec.answers.enqueue_outcomes_from_pb(await self._jobs.call(methods.ENQUEUE_JOBS, request))
 
     async def _complete_one(self, message: pb.CompleteJobRequest) -> JobState:
-        return answers.state_from_pb(await self._jobs.call(methods.COMPLETE_JOB, message))
+        return codec.answers.state_from_pb(await self._jobs.call(methods.COMPLETE_JOB, message))
 
     async def _complete_many(
         self, entries: Sequence[pb.CompleteJobRequest]
@@ -351,10 +330,12 @@ class WireClient:
 
         request = complete_batch_to_pb(entries)
         reply = await self._jobs.call(methods.COMPLETE_JOBS, request)
-        return answers.complete_outcomes_from_pb(reply)
+        return codec.answers.complete_outcomes_from_pb(reply)
 
     async def _hand_back(self, reply: pb.DequeueJobsResponse) -> None:
         """Give back jobs that came too late; what cannot be given back lapses."""
+        from airunner.domain.requests import ReleaseRequest
+
         with suppress(TimeoutError, AirunnerError):
             async with asyncio.timeout(_HAND_BACK_SECONDS):
                 for job in reply.jobs:

@@ -1,6 +1,7 @@
 """Answers to and from the messages of the wire, in pairs: `x_to_pb` and `x_from_pb`.
 
-Those for streams and dead letters are in the modules of these names.
+Those for streams and dead letters are in the modules of these names; those about jobs that are there in
+`lookups`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ from airunner.codec.enums import enum_or, to_wire
 from airunner.codec.errors import from_entry, to_entry
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import instant, set_instant
-from airunner.codec.jobs import JobReader, JobWriter, job_from_pb, job_to_pb
+from airunner.codec.jobs import JobReader, JobWriter, job_to_pb
 from airunner.codec.requests import abilities_from_pb, abilities_to_pb
 from airunner.domain.answers import (
     DequeuedJob,
     Enqueued,
     HeldJob,
-    JobPage,
     Published,
     QueuePage,
     QueueStats,
@@ -30,7 +30,6 @@ from airunner.domain.job import JobState
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airunner.domain.job import Job
 
 M = TypeVar("M")
 
@@ -143,42 +142,6 @@ def complete_outcomes_from_pb(message: pb.CompleteJobsResponse) -> list[JobState
         from_entry(outcome.error) if outcome.HasField("error") else _state(outcome.completed.state)
         for outcome in message.outcomes
     ]
-
-
-def found_to_pb(job: Job) -> pb.GetJobResponse:
-    """Return the message of a job that was asked for."""
-    return pb.GetJobResponse(job=job_to_pb(job))
-
-
-def cancelled_to_pb(job: Job) -> pb.CancelJobResponse:
-    """Return the message of a job after its cancellation."""
-    return pb.CancelJobResponse(job=job_to_pb(job))
-
-
-def retried_to_pb(job: Job) -> pb.RetryJobResponse:
-    """Return the message of the copy of a job."""
-    return pb.RetryJobResponse(job=job_to_pb(job))
-
-
-def one_job_from_pb(message: pb.GetJobResponse | pb.CancelJobResponse | pb.RetryJobResponse) -> Job:
-    """Return the one job of an answer, as far as the wire tells."""
-    return job_from_pb(message.job)
-
-
-def page_to_pb(page: JobPage) -> pb.ListJobsResponse:
-    """Return the message of a page of jobs."""
-    return pb.ListJobsResponse(
-        jobs=map(job_to_pb, page.jobs), last_page=page.last_page, next_cursor=page.next_cursor
-    )
-
-
-def page_from_pb(message: pb.ListJobsResponse) -> JobPage:
-    """Return a page of jobs."""
-    return JobPage(
-        jobs=list(map(job_from_pb, message.jobs)),
-        last_page=message.last_page,
-        next_cursor=message.next_cursor,
-    )
 
 
 def queues_to_pb(page: QueuePage) -> pb.ListQueuesResponse:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airunner.codec.events import admit_events, event_to_packed_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.jobs import read_result, result_to_pb
-from airunner.codec.requests import refusing
+from airunner.codec.refusing import refusing
 from airunner.domain.requests import CompleteRequest
 
 if TYPE_CHECKING:

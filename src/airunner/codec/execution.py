@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
 from airunner.codec.gen.job.v1 import job_pb2 as pb
-from airunner.domain.execution import BatchingConfig, BatchingOverride, ExecutionConfig, ExecutionOverride
+from airunner.domain.execution import BatchingConfig, ExecutionConfig
+
+if TYPE_CHECKING:
+    from airunner.domain.requests import ExecutionOverride
 
 
 @functools.lru_cache(maxsize=256)
@@ -66,6 +70,8 @@ def execution_from_pb(message: pb.ExecutionConfig, defaults: ExecutionConfig) ->
 
 def override_from_pb(message: pb.ExecutionConfig) -> ExecutionOverride:
     """Return the override of a message: what it does not say stays unset."""
+    from airunner.domain.requests import BatchingOverride, ExecutionOverride  # late: clients read none
+
     given = message.batching
     return ExecutionOverride(
         batching=BatchingOverride(

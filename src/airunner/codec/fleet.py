@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import instant, set_instant
-from airunner.codec.requests import refusing
+from airunner.codec.refusing import refusing
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.fleet import (
     ActionKind,

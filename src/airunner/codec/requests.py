@@ -1,63 +1,21 @@
 """Requests to and from the messages of the wire, in pairs: `x_to_pb` and `x_from_pb`.
 
-Those for completions, streams and dead letters are in the modules of these names.
+Those for completions, streams and dead letters are in the modules of these names; those about jobs that are
+there in `lookups`.
 """
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING
 
-from airunner.codec.enums import enum_from_pb, to_wire
 from airunner.codec.execution import decode_override, execution_to_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.jobs import params_from_pb, params_to_pb
-from airunner.domain.errors import InvalidArgument
-from airunner.domain.job import JobState
-from airunner.domain.limits import DEFAULT_PAGE_SIZE
-from airunner.domain.requests import (
-    Abilities,
-    DequeueRequest,
-    EnqueueRequest,
-    JobQuery,
-    OverviewQuery,
-    UpdateRequest,
-)
+from airunner.codec.refusing import refusing
+from airunner.domain.requests import Abilities, DequeueRequest, EnqueueRequest, OverviewQuery, UpdateRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-P = ParamSpec("P")
-M = TypeVar("M")
-
-
-class GetArguments(TypedDict):
-    """The arguments of `get_job`."""
-
-    job_id: str
-    wait_seconds: int
-    want_payload_urls: bool
-    abridge: bool
-
-
-class RetryArguments(TypedDict):
-    """The arguments of `retry_job`."""
-
-    job_id: str
-    request_id: str
-
-
-def refusing(build: Callable[P, M]) -> Callable[P, M]:
-    """Let what does not fit into a message be refused as the server would refuse it."""
-
-    @functools.wraps(build)
-    def built(*args: P.args, **kwargs: P.kwargs) -> M:
-        try:
-            return build(*args, **kwargs)
-        except (ValueError, OverflowError) as error:
-            raise InvalidArgument(str(error)) from None
-
-    return built
+    from collections.abc import Sequence
 
 
 @refusing
@@ -163,69 +121,6 @@ def update_from_pb(message: pb.UpdateJobRequest) -> UpdateRequest:
         wait_seconds=message.wait_seconds,
         watched=message.watched,
     )
-
-
-@refusing
-def get_to_pb(**arguments: Unpack[GetArguments]) -> pb.GetJobRequest:
-    """Return the message that asks for a job."""
-    return pb.GetJobRequest(**arguments)
-
-
-def get_from_pb(message: pb.GetJobRequest) -> GetArguments:
-    """Return which job is asked for, and how."""
-    return GetArguments(
-        job_id=message.job_id,
-        wait_seconds=message.wait_seconds,
-        want_payload_urls=message.want_payload_urls,
-        abridge=message.abridge,
-    )
-
-
-@refusing
-def query_to_pb(query: JobQuery) -> pb.ListJobsRequest:
-    """Return the message of a query; with a cursor, the first page is no page at all."""
-    return pb.ListJobsRequest(
-        queue=query.queue,
-        state=to_wire(query.state) if query.state else pb.JOB_STATE_UNSPECIFIED,
-        page=0 if query.cursor and query.page == 1 else query.page,
-        page_size=query.page_size,
-        cursor=query.cursor,
-    )
-
-
-def query_from_pb(message: pb.ListJobsRequest) -> JobQuery:
-    """Return a query; one with both a page and a cursor is refused."""
-    if message.cursor and message.page:
-        raise InvalidArgument("page and cursor exclude each other")
-    return JobQuery(
-        queue=message.queue,
-        state=enum_from_pb(JobState, message.state, "state") if message.state else None,
-        page=message.page or 1,
-        page_size=message.page_size or DEFAULT_PAGE_SIZE,
-        cursor=message.cursor,
-    )
-
-
-@refusing
-def cancel_to_pb(job_id: str) -> pb.CancelJobRequest:
-    """Return the message that cancels a job."""
-    return pb.CancelJobRequest(job_id=job_id)
-
-
-def cancel_from_pb(message: pb.CancelJobRequest) -> str:
-    """Return the job to cancel."""
-    return message.job_id
-
-
-@refusing
-def retry_to_pb(**arguments: Unpack[RetryArguments]) -> pb.RetryJobRequest:
-    """Return the message that asks for a copy of a job."""
-    return pb.RetryJobRequest(**arguments)
-
-
-def retry_from_pb(message: pb.RetryJobRequest) -> RetryArguments:
-    """Return the job to copy, and the id of the request."""
-    return RetryArguments(job_id=message.job_id, request_id=message.request_id)
 
 
 @refusing

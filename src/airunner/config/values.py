@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
@@ -23,18 +22,25 @@ Item = TypeVar("Item")
 MAX_PORT = 65_535
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
+class Rule:
+    """What is done with a value when it is read; no dataclass, since these take longer to make."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+
+class Before(Rule):
     """A rule that makes of a value what its kind expects."""
 
-    function: Callable[[Any], Any]
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class After:
+class After(Rule):
     """A rule for a value of the right kind."""
 
-    function: Callable[[Any], Any]
+    __slots__ = ()
 
 
 class Secret:

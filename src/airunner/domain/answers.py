@@ -56,15 +56,6 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobPage:
-    """One page of jobs. `next_cursor` is empty when there is nothing more."""
-
-    jobs: Sequence[Job]
-    last_page: int
-    next_cursor: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStats:
     """A queue that has been used."""
 

@@ -1,4 +1,4 @@
-"""How a worker runs a job: the settings that the server stamps on it, and what a job may ask for instead."""
+"""How a worker runs a job: the settings that the server stamps on it."""
 
 from __future__ import annotations
 
@@ -47,24 +47,3 @@ class ExecutionConfig:
         limits.check_range(
             self.heartbeat_interval_seconds, "heartbeat_interval_seconds", 1, limits.MAX_VISIBILITY_SECONDS
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchingOverride:
-    """Other batching than the server's; 0 and None leave a value to it. The contract sets the limits."""
-
-    flush_interval_seconds: int = 0
-    max_batch_size: int = 0
-    """1 turns batching off: every line is stored as an event of its own."""
-    max_batch_bytes: int = 0
-    playback_interval_millis: int = 0
-    adaptive: bool | None = None
-    """False keeps to the interval, whoever watches and however much is printed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionOverride:
-    """Parts of an ExecutionConfig, merged at enqueue into that of the server and stamped on the job."""
-
-    batching: BatchingOverride = BatchingOverride()
-    heartbeat_interval_seconds: int = 0

@@ -6,7 +6,6 @@ How it changes is in `lifecycle`; a job's `life` is the part that changes.
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import field, replace
 from enum import IntEnum
 from pathlib import PurePosixPath
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from airunner.domain import limits
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.record import record
-from airunner.domain.repository import check_branch, check_commit, masked_url, parse_repository
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,7 +126,7 @@ class JobParams:
             return self
         secret = frozenset(self.secret_names)
         shown = {name: SECRET_MASK if name in secret else value for name, value in self.environment.items()}
-        url = masked_url(self.repository_url, SECRET_MASK)
+        url = self._masked_url()
         return replace(self, environment=shown, repository_url=url)
 
     def without_secrets(self) -> JobParams:
@@ -137,7 +135,7 @@ class JobParams:
             return self
         secret = frozenset(self.secret_names)
         kept = {name: value for name, value in self.environment.items() if name not in secret}
-        url = masked_url(self.repository_url, SECRET_MASK)
+        url = self._masked_url()
         if (len(kept), url) == (len(self.environment), self.repository_url):
             return self
         return replace(self, environment=kept, repository_url=url)
@@ -149,6 +147,13 @@ class JobParams:
         if SECRET_MASK in self.repository_url:
             names.append("the credentials in repository_url")
         return tuple(names)
+
+    def _masked_url(self) -> str:
+        if not self.repository_url:
+            return ""
+        from airunner.domain.repository import masked_url  # late: few jobs have a repository
+
+        return masked_url(self.repository_url, SECRET_MASK)
 
     def _validate_environment(self) -> None:
         for name, value in self.environment.items():
@@ -163,6 +168,8 @@ class JobParams:
                 raise InvalidArgument(f"secret_names: the value of {name!r} must have at least {least} bytes")
 
     def _validate_repository(self) -> None:
+        from airunner.domain.repository import check_branch, check_commit, parse_repository
+
         if self.handler:
             raise InvalidArgument("a handler has no repository")
         if not self.repository_url:
@@ -304,6 +311,8 @@ class Job:
 
 def mint_job_id(now: int) -> str:
     """Return a new UUIDv7. They sort by the time at which they were made, to the millisecond."""
+    import random  # late: who only reads jobs mints no ids
+
     # 48 bits of time, the version, 12 random bits, the variant, 62 random bits; by hand since it is hot.
     bits = random.getrandbits(74)
     time = f"{now & 0xFFFF_FFFF_FFFF:012x}"

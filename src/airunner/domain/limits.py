@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import ipaddress
 import re
-import uuid
 
 from airunner.domain.errors import InvalidArgument
 
@@ -76,6 +75,8 @@ def check_uuid(text: str, field: str) -> str:
     """Return a UUID in its canonical spelling."""
     if _CANONICAL_UUID.fullmatch(text):
         return text
+    import uuid  # late: nearly all are spelled so
+
     try:
         return str(uuid.UUID(text)) if len(text) in (32, 36) else _refuse_uuid(field)
     except ValueError:

@@ -14,8 +14,29 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airunner.domain.event import Event, EventType
-    from airunner.domain.execution import ExecutionConfig, ExecutionOverride
-    from airunner.domain.job import JobParams, JobResult, JobState
+    from airunner.domain.execution import ExecutionConfig
+    from airunner.domain.job import JobParams, JobResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchingOverride:
+    """Other batching than the server's; 0 and None leave a value to it. The contract sets the limits."""
+
+    flush_interval_seconds: int = 0
+    max_batch_size: int = 0
+    """1 turns batching off: every line is stored as an event of its own."""
+    max_batch_bytes: int = 0
+    playback_interval_millis: int = 0
+    adaptive: bool | None = None
+    """False keeps to the interval, whoever watches and however much is printed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionOverride:
+    """Parts of an ExecutionConfig, merged at enqueue into that of the server and stamped on the job."""
+
+    batching: BatchingOverride = BatchingOverride()
+    heartbeat_interval_seconds: int = 0
 
 
 @record
@@ -142,17 +163,6 @@ class StreamRequest:
 
             Position.from_cursor(self.cursor)
         return self
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobQuery:
-    """Which jobs to list, newest first: by page number, or after a cursor of an earlier page."""
-
-    queue: str = ""
-    state: JobState | None = None
-    page: int = 1
-    page_size: int = 20
-    cursor: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

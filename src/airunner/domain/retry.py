@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -33,12 +33,17 @@ class RetryPolicy:
         refused together do not come back together.
         """
         full = min(self.max_seconds, self.first_seconds * self.factor ** min(failures - 1, 64))
-        share = random.random() if draw is None else draw  # noqa: S311  spreads load, guards nothing
+        share = _draw() if draw is None else draw
         return max(full * (1 - self.jitter * share), at_least * (1 + self.jitter * share))
 
     def exhausted(self, failures: int) -> bool:
         """Return whether no further attempt is allowed after this many failures."""
         return self.attempts is not None and failures >= self.attempts
+
+
+def _draw() -> float:
+    """Return a random number in [0, 1), without the module for it, which takes long to load."""
+    return int.from_bytes(os.urandom(4), "big") / 2**32
 
 
 async def retry(

@@ -30,12 +30,19 @@ _MAX_FOR_A_BEGINNING: Final = 4096
 
 
 async def read_lines(
-    events: EventsApi, job_id: str, attempt: int = 0, *, on_gap: OnGap
+    events: AsyncGenerator[Event, None], *, on_gap: OnGap, from_start: bool = True
 ) -> AsyncGenerator[LogLine, None]:
-    """Yield the stored lines of a job, or of one attempt, in order."""
-    async with aclosing(_lines(events, output_request(job_id, attempt), on_gap)) as lines:
-        async for line in lines:
-            yield line
+    """Yield the lines of a stream of output, in order; it is closed with this one.
+
+    `from_start` says that it begins where the output of an attempt does, and so at the beginning of a line.
+    """
+    assembly = LineAssembly(from_start=from_start)
+    async with aclosing(events):
+        async for event in events:
+            for line in feed(assembly, event, on_gap):
+                yield line
+    for line in assembly.finish():
+        yield line
 
 
 def output_request(job_id: str, attempt: int = 0) -> StreamRequest:
@@ -110,16 +117,5 @@ class _AttemptTail:
             event_filter=_FILTER,
             follow=False,
         )
-        return _lines(self._events, request, gaps.append, from_start=sequence == 1)
-
-
-async def _lines(
-    events: EventsApi, request: StreamRequest, on_gap: OnGap, *, from_start: bool = True
-) -> AsyncGenerator[LogLine, None]:
-    assembly = LineAssembly(from_start=from_start)
-    async with aclosing(events.stream_events(request)) as stream:
-        async for event in stream:
-            for line in feed(assembly, event, on_gap):
-                yield line
-    for line in assembly.finish():
-        yield line
+        events = self._events.stream_events(request)
+        return read_lines(events, on_gap=gaps.append, from_start=sequence == 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airunner.codec import answers, publishing, requests
+from airunner.codec import answers, lookups, publishing, requests
 from airunner.codec.completions import CompletionReader
 from airunner.domain.outcomes import prepare_entries, send_entries, single
 
@@ -93,25 +93,25 @@ class JobServiceEndpoint:
         self, request: pb.GetJobRequest, _: RequestContext[pb.GetJobRequest, pb.GetJobResponse]
     ) -> pb.GetJobResponse:
         """Read one job."""
-        return answers.found_to_pb(await self._service.get_job(**requests.get_from_pb(request)))
+        return lookups.found_to_pb(await self._service.get_job(**lookups.get_from_pb(request)))
 
     async def list_jobs(
         self, request: pb.ListJobsRequest, _: RequestContext[pb.ListJobsRequest, pb.ListJobsResponse]
     ) -> pb.ListJobsResponse:
         """List jobs, newest first."""
-        return answers.page_to_pb(await self._service.list_jobs(requests.query_from_pb(request)))
+        return lookups.page_to_pb(await self._service.list_jobs(lookups.query_from_pb(request)))
 
     async def cancel_job(
         self, request: pb.CancelJobRequest, _: RequestContext[pb.CancelJobRequest, pb.CancelJobResponse]
     ) -> pb.CancelJobResponse:
         """Cancel a job."""
-        return answers.cancelled_to_pb(await self._service.cancel_job(requests.cancel_from_pb(request)))
+        return lookups.cancelled_to_pb(await self._service.cancel_job(lookups.cancel_from_pb(request)))
 
     async def retry_job(
         self, request: pb.RetryJobRequest, _: RequestContext[pb.RetryJobRequest, pb.RetryJobResponse]
     ) -> pb.RetryJobResponse:
         """Enqueue a copy of a terminal job."""
-        return answers.retried_to_pb(await self._service.retry_job(**requests.retry_from_pb(request)))
+        return lookups.retried_to_pb(await self._service.retry_job(**lookups.retry_from_pb(request)))
 
     async def list_queues(
         self, request: pb.ListQueuesRequest, _: RequestContext[pb.ListQueuesRequest, pb.ListQueuesResponse]

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from airunner.domain.requests import OverviewQuery
-
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
         DequeuedJob,
         Enqueued,
         HeldJob,
-        JobPage,
         Published,
         QueuePage,
         QueueStats,
@@ -26,11 +23,12 @@ if TYPE_CHECKING:
     from airunner.domain.errors import AirunnerError
     from airunner.domain.event import Event
     from airunner.domain.job import Job, JobState
+    from airunner.domain.listing import JobPage, JobQuery
     from airunner.domain.requests import (
         CompleteRequest,
         DequeueRequest,
         EnqueueRequest,
-        JobQuery,
+        OverviewQuery,
         ReleaseRequest,
         StreamRequest,
         UpdateRequest,
@@ -95,6 +93,8 @@ class JobsApi(HoldingApi, Protocol):
 
 async def all_queues(jobs: JobsApi) -> list[QueueStats]:
     """Return the queues of all pages; each page is of its own moment."""
+    from airunner.domain.requests import OverviewQuery  # late: most callers never ask
+
     page = await jobs.page_queues(OverviewQuery())
     found = [*page.queues]
     while page.next_cursor:
@@ -105,6 +105,8 @@ async def all_queues(jobs: JobsApi) -> list[QueueStats]:
 
 async def all_workers(jobs: JobsApi) -> list[WorkerSeen]:
     """Return the workers of all pages; each page is of its own moment."""
+    from airunner.domain.requests import OverviewQuery
+
     page = await jobs.page_workers(OverviewQuery())
     found = [*page.workers]
     while page.next_cursor:

@@ -12,7 +12,6 @@ from airunner.codec.events import encode_events
 from airunner.codec.execution import encode_execution, merge_execution
 from airunner.codec.jobs import encode_params
 from airunner.domain import limits
-from airunner.domain.abridging import abridged
 from airunner.domain.answers import DequeuedJob, HeldJob, QueuePage, WorkerPage
 from airunner.domain.errors import (
     AirunnerError,
@@ -24,6 +23,7 @@ from airunner.domain.errors import (
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import JobState, mint_job_id
 from airunner.domain.lifecycle import held
+from airunner.domain.listing import abridged
 from airunner.domain.outcomes import prepare_entries, send_entries, single
 from airunner.domain.token import TaskToken
 from airunner.services import metrics
@@ -36,16 +36,16 @@ from airunner.stores.records import AttemptKey, Completion, Demand, NewJob, Rele
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airunner.domain.answers import Enqueued, JobPage, QueueStats, WorkerSeen
+    from airunner.domain.answers import Enqueued, QueueStats, WorkerSeen
     from airunner.domain.clock import Clock
     from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job, JobResult
     from airunner.domain.lifecycle import Lifecycle
+    from airunner.domain.listing import JobPage, JobQuery
     from airunner.domain.requests import (
         CompleteRequest,
         DequeueRequest,
         EnqueueRequest,
-        JobQuery,
         OverviewQuery,
         ReleaseRequest,
         UpdateRequest,

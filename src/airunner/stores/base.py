@@ -17,11 +17,11 @@ from airunner.stores.settings import SettingStore
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from airunner.domain.answers import Enqueued, JobPage, QueueStats
+    from airunner.domain.answers import Enqueued, QueueStats
     from airunner.domain.errors import AirunnerError
     from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job
-    from airunner.domain.requests import JobQuery
+    from airunner.domain.listing import JobPage, JobQuery
     from airunner.stores import abilities, records
 
 

@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airunner.domain import lifecycle
-from airunner.domain.abridging import abridged
-from airunner.domain.answers import Enqueued, JobPage, QueueStats
+from airunner.domain.answers import Enqueued, QueueStats
 from airunner.domain.errors import AirunnerError, AlreadyExists, JobNotFound, ResourceExhausted
 from airunner.domain.job import Job, JobState
-from airunner.domain.requests import JobQuery
+from airunner.domain.listing import JobPage, JobQuery, abridged
 from airunner.domain.splitting import take_by_size
 from airunner.stores.base import Capabilities
 from airunner.stores.pages import (

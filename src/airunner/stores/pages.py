@@ -14,7 +14,7 @@ from airunner.domain.errors import InvalidArgument
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airunner.domain.requests import JobQuery
+    from airunner.domain.listing import JobQuery
 
 READ_SECONDS = 10
 """What a read may take, by whatever it has to wait for: longer than any that is well asked."""

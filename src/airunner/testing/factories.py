@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airunner.domain.clock import Clock
-    from airunner.domain.execution import ExecutionConfig, ExecutionOverride
+    from airunner.domain.execution import ExecutionConfig
+    from airunner.domain.requests import ExecutionOverride
     from airunner.stores.base import JobStore
 
 TOKEN_KEY = b"a key only for tests"

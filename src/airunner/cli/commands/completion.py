@@ -29,7 +29,7 @@ def completion(shell: Shell, /) -> None:
     For bash: source <(airunner completion bash). For zsh, save it as _airunner in a folder of fpath; for
     fish, as ~/.config/fish/completions/airunner.fish.
     """
-    from airunner.cli.main import build_app
+    from airunner.cli.application import build_app
 
     app = build_app(describe=True)
     ends = {"bash": "", "zsh": _ZSH_END, "fish": _fish_end(app)}
@@ -38,7 +38,7 @@ def completion(shell: Shell, /) -> None:
 
 def _fish_end(app: App) -> str:
     """Say where no file is wanted, but the name of a command; fish would offer both."""
-    from airunner.cli.main import COMMANDS
+    from airunner.cli.application import COMMANDS
 
     groups = [name for name in COMMANDS if any(not word.startswith("-") for word in app[name])]
     lines = (f"complete -c airunner -n '__fish_airunner_using_command {name}' -f\n" for name in ("", *groups))

@@ -11,8 +11,8 @@ from airunner.cli.printing import hint, moment, print_json, print_table
 from airunner.cli.session import with_client
 
 if TYPE_CHECKING:
-    from airunner.domain.answers import JobPage
     from airunner.domain.job import JobState
+    from airunner.domain.listing import JobPage
 
 
 def list_jobs(
@@ -28,7 +28,7 @@ def list_jobs(
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first."""
-    from airunner.domain.requests import JobQuery
+    from airunner.domain.listing import JobQuery
 
     query = JobQuery(
         queue=queue, state=_state(state) if state else None, page=page, page_size=page_size, cursor=cursor

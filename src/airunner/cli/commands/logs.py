@@ -110,15 +110,16 @@ async def _chosen_lines(
     chosen: LineFilter,
 ) -> AsyncGenerator[LogLine, None]:
     from airunner.cli.screen.event_view import say_gap
-    from airunner.reading.log_tail import read_last_lines, read_lines
+    from airunner.reading.log_tail import output_request, read_last_lines, read_lines
 
-    job = await quick_client.get_job(job_id, abridge=True)
     if tail:
+        job = await quick_client.get_job(job_id, abridge=True)
         last = await read_last_lines(client, job, tail, attempt=attempt, wants=chosen.wants, on_gap=say_gap)
         for line in last:
             yield line
         return
-    async with aclosing(read_lines(client, job.job_id, attempt, on_gap=say_gap)) as lines:
+    events = client.stream_events(output_request(job_id, attempt), first_rounds=SOON_ROUNDS)
+    async with aclosing(read_lines(events, on_gap=say_gap)) as lines:
         async for line in lines:
             if chosen.wants(line):
                 yield line

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from airunner.domain.event import EventType
 from airunner.domain.job import JobState
 from airunner.domain.limits import MAX_PAGE_SIZE
-from airunner.domain.requests import JobQuery, StreamRequest
+from airunner.domain.listing import JobQuery
+from airunner.domain.requests import StreamRequest
 from airunner.reading.why.attempts import by_whom
 
 if TYPE_CHECKING:

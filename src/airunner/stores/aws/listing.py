@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from airunner.aws.paging import Pages
-from airunner.domain.abridging import abridged
-from airunner.domain.answers import JobPage, QueueStats
+from airunner.domain.answers import QueueStats
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.job import JobState
+from airunner.domain.listing import JobPage, abridged
 from airunner.stores.aws.items import number, number_at, text, text_at
 from airunner.stores.aws.layout import LISTING_INDEX, queue_key
 from airunner.stores.pages import PageBounds, cut_page, keys_wanted
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airunner.aws.calls import Aws
     from airunner.domain.clock import Clock
     from airunner.domain.job import Job
-    from airunner.domain.requests import JobQuery
+    from airunner.domain.listing import JobQuery
     from airunner.stores.aws.items import Item
     from airunner.stores.aws.known_queues import KnownQueues
     from airunner.stores.aws.layout import Layout

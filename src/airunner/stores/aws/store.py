@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Unpack
 
 from airunner.aws.calls import ConditionFailed
 from airunner.domain import lifecycle
-from airunner.domain.abridging import abridged
 from airunner.domain.answers import PayloadLinks
 from airunner.domain.clock import StepWatch
 from airunner.domain.errors import AirunnerError, DeadlineExceeded, JobNotFound
+from airunner.domain.listing import abridged
 from airunner.stores.aws.assembly import Assembly
 from airunner.stores.aws.claim import SKEW_MS
 from airunner.stores.aws.items import number, text, text_at, update_expression
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
     from airunner.aws.calls import Aws
-    from airunner.domain.answers import Enqueued, JobPage, QueueStats
+    from airunner.domain.answers import Enqueued, QueueStats
     from airunner.domain.clock import Clock
     from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job
     from airunner.domain.lifecycle import Lifecycle
-    from airunner.domain.requests import JobQuery
+    from airunner.domain.listing import JobPage, JobQuery
     from airunner.stores.abilities import PayloadLinking, SharedState
     from airunner.stores.aws.assembly import AwsStoreOptions
     from airunner.stores.aws.items import Item, Row

@@ -7,11 +7,10 @@ import sys
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from airunner.domain.abridging import abridged
-from airunner.domain.answers import JobPage, QueueStats
+from airunner.domain.answers import QueueStats
 from airunner.domain.errors import JobNotFound
 from airunner.domain.job import JOB_STATES, Job, JobState
-from airunner.domain.requests import JobQuery
+from airunner.domain.listing import JobPage, JobQuery, abridged
 from airunner.stores.pages import (
     RUNNING_AT_ONCE,
     PageBounds,

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
 from airunner import telemetry
-from airunner.domain.abridging import abridged
 from airunner.domain.clock import StepWatch
 from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, Overloaded, Unavailable
+from airunner.domain.listing import abridged
 from airunner.stores.base import Capabilities
 from airunner.stores.pages import READ_SECONDS, PageBounds
 from airunner.stores.sqlite import bulk, operations, queries, rows, settings
@@ -29,13 +29,13 @@ from airunner.telemetry.refusals import CallRefusal, RefusalLog
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from airunner.domain.answers import Enqueued, JobPage, QueueStats
+    from airunner.domain.answers import Enqueued, QueueStats
     from airunner.domain.clock import Clock, Timer
     from airunner.domain.errors import AirunnerError
     from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job
     from airunner.domain.lifecycle import Lifecycle
-    from airunner.domain.requests import JobQuery
+    from airunner.domain.listing import JobPage, JobQuery
     from airunner.stores.records import (
         ApiKey,
         AttemptKey,

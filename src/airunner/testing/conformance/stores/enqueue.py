@@ -13,7 +13,8 @@ from airunner.domain.answers import Enqueued
 from airunner.domain.errors import AirunnerError, AlreadyExists, InvalidArgument, ResourceExhausted
 from airunner.domain.execution import BatchingConfig, ExecutionConfig
 from airunner.domain.job import JobParams, JobState
-from airunner.domain.requests import EnqueueRequest, JobQuery
+from airunner.domain.listing import JobQuery
+from airunner.domain.requests import EnqueueRequest
 from airunner.services.composition import ServiceRules
 from airunner.services.jobs import JobRules
 from airunner.testing.factories import NEVER_SECONDS, make_request

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airunner.domain.answers import JobPage, QueueStats
+from airunner.domain.answers import QueueStats
 from airunner.domain.errors import AirunnerError, FailedPrecondition, InvalidArgument, NotFound
 from airunner.domain.job import JobParams, JobState
-from airunner.domain.requests import JobQuery, OverviewQuery
+from airunner.domain.listing import JobPage, JobQuery
+from airunner.domain.requests import OverviewQuery
 from airunner.stores.pages import PageBounds
 from airunner.testing.factories import make_failure, make_request, make_success
 

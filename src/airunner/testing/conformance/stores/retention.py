@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airunner.domain.errors import NotFound
-from airunner.domain.requests import JobQuery, StreamRequest
+from airunner.domain.listing import JobQuery
+from airunner.domain.requests import StreamRequest
 from airunner.services.composition import ServiceRules
 from airunner.stores.records import Retention
 from airunner.testing.factories import NEVER_SECONDS, make_batch, make_line, make_request

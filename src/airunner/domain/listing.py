@@ -1,19 +1,47 @@
-"""Jobs as a list shows them: hundreds of large ones must not become one answer."""
+"""Lists of jobs: what is asked and answered, and a job as a list shows it.
+
+Apart from other requests and answers: who only looks at jobs does not load those.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airunner.domain.limits import MAX_LISTED_TEXT
 
 if TYPE_CHECKING:
-    from airunner.domain.job import Job, JobParams, JobResult
+    from collections.abc import Sequence
+
+    from airunner.domain.job import Job, JobParams, JobResult, JobState
     from airunner.domain.lifecycle import Lifecycle
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobQuery:
+    """Which jobs to list, newest first: by page number, or after a cursor of an earlier page."""
+
+    queue: str = ""
+    state: JobState | None = None
+    page: int = 1
+    page_size: int = 20
+    cursor: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPage:
+    """One page of jobs. `next_cursor` is empty when there is nothing more."""
+
+    jobs: Sequence[Job]
+    last_page: int
+    next_cursor: str
+
+
 def abridged(job: Job) -> Job:
-    """Return a job without its large parts and marked as abridged; a small job is returned unchanged."""
+    """Return a job without its large parts and marked as abridged; a small job is returned unchanged.
+
+    Hundreds of large ones must not become one answer.
+    """
     params, life = _params(job.params), _life(job.life)
     if params is job.params and life is job.life:
         return job
