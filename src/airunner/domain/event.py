@@ -157,6 +157,7 @@ class Position:
         return cls(int(match[1], 16), int(match[2], 16))
 
 
+_ALL: Final = frozenset(EventType)
 _OUTPUT: Final = frozenset({EventType.OUTPUT_DATA, EventType.OUTPUT_BATCH})
 BEGINNING: Final = Position(0, 0)
 """The position before the first event of a job."""
@@ -195,7 +196,7 @@ class EncodedEvent:
 def wanted_types(event_filter: frozenset[EventType]) -> frozenset[EventType]:
     """Return the types of events that a filter lets through; an empty one means all of them."""
     if not event_filter:
-        return frozenset(EventType)
+        return _ALL
     # A batch is output, whichever of the two names was asked for.
     return event_filter | _OUTPUT if event_filter & _OUTPUT else event_filter
 
