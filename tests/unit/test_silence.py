@@ -21,9 +21,8 @@ async def passed(seconds: float) -> None:
 
 async def test_a_wait_that_takes_too_long_is_ended() -> None:
     with closing(SilenceLimit(0.01)) as silence:
-        with pytest.raises(TimeoutError):
-            with silence:
-                await asyncio.get_running_loop().create_future()
+        with pytest.raises(TimeoutError), silence:
+            await asyncio.get_running_loop().create_future()
         task = asyncio.current_task()
         assert task
         assert not task.cancelling()
@@ -39,9 +38,8 @@ async def test_time_between_waits_does_not_count_nor_do_earlier_waits() -> None:
         for _ in range(3):
             with silence:
                 await passed(0.03)
-        with pytest.raises(TimeoutError):
-            with silence:
-                await loop.create_future()
+        with pytest.raises(TimeoutError), silence:
+            await loop.create_future()
         assert loop.time() - began >= 0.14
 
 

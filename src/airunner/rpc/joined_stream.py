@@ -145,7 +145,7 @@ class _StreamAnswer:
         await self._send({"type": "http.response.body", "body": frames, "more_body": True})
 
     def write_now(self, frames: bytes) -> bool:
-        """Write messages before anybody else goes on; False if that cannot be done, and nothing is written."""
+        """Write messages before anybody else goes on; False if that cannot be done: nothing is written."""
         return self._write_now is not None and self._is_begun and self._write_now(frames)
 
     async def _watch(self, receive: Receive, task: asyncio.Task[Any] | None) -> None:

@@ -12,7 +12,6 @@ from airunner.stores.records import cut_to_first
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airunner.domain.event import Position
     from airunner.domain.requests import StreamRequest
     from airunner.services.notifier import Bell
     from airunner.stores.base import JobStore
