@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     WriteNow = Callable[[bytes], bool]
 
 WRITE_NOW: Final = "airunner.write_now"
-"""An extension of a scope: it writes a piece of a body that has begun, or returns False if it would wait."""
+"""An extension of a scope, and what is in it: a call that writes a piece of a body, or False if it cannot."""
 _log = get_logger("airunner.rpc")
 
 _NAME: Final = STREAM_JOB_EVENT_BATCHES.name
@@ -101,7 +101,8 @@ class _StreamAnswer:
 
     def __init__(self, scope: Scope, headers: Mapping[bytes, bytes], size_bytes: int, send: Send) -> None:
         self._send = send
-        self._write_now: WriteNow | None = scope.get("extensions", {}).get(WRITE_NOW)
+        extensions = scope.get("extensions") or {}
+        self._write_now: WriteNow | None = extensions.get(WRITE_NOW, {}).get(WRITE_NOW)
         self._is_begun = False
         self._is_deserted = False
         self.size_bytes = size_bytes

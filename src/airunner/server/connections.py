@@ -243,7 +243,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def _begin_the_long_way(self) -> None:
         super().on_headers_complete()
         # The application begins in a later turn of the loop.
-        self.scope["extensions"] = {WRITE_NOW: WriteNow(self.cycle)}
+        self.scope["extensions"] = {WRITE_NOW: {WRITE_NOW: WriteNow(self.cycle)}}
 
     def _take_the_long_way(self) -> None:
         """Give a request whose body is still coming to the application, which can refuse it by its head."""
