@@ -11,7 +11,7 @@ from airunner.codec.events import encode_event
 from airunner.codec.jobs import encode_params
 from airunner.domain.event import EncodedEvent
 from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import mint_job_id
+from airunner.domain.job import mint_job_id, mint_request_id
 from airunner.stores.records import NewJob
 from airunner.stores.sqlite import rows
 from airunner.stores.sqlite.migrations import migrate
@@ -25,7 +25,7 @@ def new_job(queue: str = "default", now: int = 1_700_000_000_000) -> NewJob:
         job_id=mint_job_id(now),
         queue=queue,
         principal="anonymous",
-        request_id=str(uuid.uuid4()),
+        request_id=mint_request_id(),
         fingerprint=os.urandom(32),
         params=PARAMS,
         params_bytes=encode_params(PARAMS),

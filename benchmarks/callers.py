@@ -29,6 +29,8 @@ CLIENT = "client"
 DISPATCH = "dispatch"
 REPLAYED_LINES = 1_000
 """Of each call of a replay: the second half of what is stored."""
+WATCHERS = 10
+"""Of the job of a fan-out."""
 _WAIT_SECONDS = 60
 
 Caller = Callable[[int], Awaitable[None]]
@@ -187,6 +189,31 @@ async def _publishes(order: Order) -> AsyncIterator[list[Caller]]:
         yield [call_often]
 
 
+@asynccontextmanager
+async def _fan_outs(order: Order) -> AsyncIterator[list[Caller]]:
+    """A call is a line that has come to all watchers."""
+    async with AsyncClient(order.address) as client:
+        job_id, token = await hold(client)
+        waiting = iter(output_of(order.calls + max(1, order.calls // 10), size=1))
+        arrivals = asyncio.Semaphore(0)
+
+        async def watch() -> None:
+            async for _ in client.monitor(job_id):
+                arrivals.release()
+
+        async def call_often(times: int) -> None:
+            for _ in range(times):
+                await client.publish_events(token, next(waiting))
+                for _ in range(WATCHERS):
+                    await arrivals.acquire()
+
+        watching = [asyncio.create_task(watch()) for _ in range(WATCHERS)]
+        yield [call_often]
+        for task in watching:
+            task.cancel()
+        await asyncio.wait(watching)
+
+
 async def _timed(caller: Caller, gap_seconds: float) -> float:
     await asyncio.sleep(gap_seconds)
     began = time.perf_counter()
@@ -200,6 +227,7 @@ _KINDS: Mapping[str, Callable[[Order], AbstractAsyncContextManager[list[Caller]]
     "enqueue": _enqueues,
     "publish": _publishes,
     "replay": _replays,
+    "fan-out": _fan_outs,
 }
 
 

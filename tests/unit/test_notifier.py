@@ -49,6 +49,43 @@ async def test_waiting_ends_at_its_time(notifier: Notifier, clock: ManualClock) 
         assert not await wait
 
 
+async def test_a_follower_is_left_alone_at_rings_that_it_deals_with(
+    notifier: Notifier, clock: ManualClock
+) -> None:
+    answers = [True, True, False]
+    with notifier.listen("a") as bell:
+        following = asyncio.create_task(bell.follow(0, 1000, lambda: answers.pop(0)))
+        await until(lambda: clock.waiting == 1)
+        for _ in range(2):
+            notifier.ring("a")
+            await asyncio.sleep(0)
+            assert not following.done()
+        notifier.ring("a")
+        assert await following
+        assert await bell.follow(2, 1000, lambda: True), "a ring between looking and waiting"
+    assert clock.waiting == 0
+
+
+@pytest.mark.parametrize("step_seconds", [0, -3600, 3600])
+async def test_a_follower_is_told_when_nothing_rang_for_a_while(
+    notifier: Notifier, clock: ManualClock, step_seconds: int
+) -> None:
+    with notifier.listen("a") as bell:
+        following = asyncio.create_task(bell.follow(0, 1000, lambda: True))
+        await until(lambda: clock.waiting == 1)
+        clock.advance(0.6)
+        notifier.ring("a")
+        clock.step(step_seconds)
+        for passed in (0.6, 0.3):
+            clock.advance(passed)
+            await asyncio.sleep(0)
+            assert not following.done()
+            assert clock.waiting == 1
+        clock.advance(0.2)
+        assert not await following
+    assert clock.waiting == 0
+
+
 async def test_one_who_gives_up_takes_nobody_along(notifier: Notifier, clock: ManualClock) -> None:
     with notifier.listen("a") as bell:
         leaving = asyncio.create_task(bell.wait(0, clock.now() + 1000))

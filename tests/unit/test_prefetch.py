@@ -97,6 +97,43 @@ async def test_nothing_is_fetched_before_somebody_asks() -> None:
     assert not other_tasks()
 
 
+async def numbers_of(queue: asyncio.Queue[int]) -> AsyncGenerator[tuple[int, int], None]:
+    while True:
+        yield await queue.get(), 1
+
+
+async def test_a_caller_who_waits_needs_no_task() -> None:
+    queue, seen = asyncio.Queue[int](), list[int]()
+
+    async def consume() -> None:
+        async with aclosing(fetch_ahead(numbers_of(queue), PrefetchBounds())) as fetched:
+            async for number in fetched:
+                seen.append(number)
+
+    consuming = asyncio.create_task(consume())
+    for number in range(5):
+        await settle()
+        assert other_tasks() == {consuming}
+        queue.put_nowait(number)
+    await until(lambda: seen == [0, 1, 2, 3, 4])
+    consuming.cancel()
+    await asyncio.wait([consuming])
+
+
+async def test_the_task_ends_when_it_is_not_ahead() -> None:
+    queue = asyncio.Queue[int]()
+    async with aclosing(fetch_ahead(numbers_of(queue), PrefetchBounds())) as fetched:
+        queue.put_nowait(0)
+        assert await anext(fetched) == 0
+        await settle()
+        (fetching,) = other_tasks()
+        waiting = asyncio.create_task(anext(fetched))
+        await settle()
+        queue.put_nowait(1)
+        assert await waiting == 1
+        assert fetching.done()
+
+
 async def test_an_error_comes_after_what_was_fetched_before_it() -> None:
     source = Source(10, error=NotFound("gone"))
     fetched = ahead(source)
@@ -146,10 +183,12 @@ async def test_a_generator_that_is_dropped_ends_its_task() -> None:
 
 
 async def test_whoever_waits_hears_that_the_task_was_cancelled() -> None:
-    fetched = ahead(Source(0, endless=True))
+    fetched = ahead(Source(1, endless=True))
+    await anext(fetched)
+    await settle()
+    (fetching,) = other_tasks()
     waiting = asyncio.create_task(anext(fetched))
     await settle()
-    (fetching,) = other_tasks() - {waiting}
     fetching.cancel()
     with pytest.raises(Unavailable, match="cancelled"):
         await waiting

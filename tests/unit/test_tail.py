@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
 
-from airunner.codec.events import encode_events
-from airunner.domain.event import Event, EventType, Output, Position
+from airunner.codec.events import decode_event, encode_events
+from airunner.domain.event import Event, EventType, Output, Position, StreamProgress
 from airunner.domain.job import JobState
 from airunner.domain.requests import CompleteRequest, DequeueRequest, ReleaseRequest, StreamRequest
 from airunner.services.composition import Services
-from airunner.services.shared_pages import Committed, Tail
+from airunner.services.shared_pages import Committed, StreamedPage, Tail
 from airunner.stores.memory import MemoryStore
 from airunner.stores.records import EventPage, EventQuery
 from airunner.testing.clock import ManualClock
@@ -84,6 +85,55 @@ async def test_a_publish_is_not_read_by_those_who_wait_behind_it(watchers: int) 
         await asyncio.gather(*watching)
 
 
+async def take_pages(
+    services: Services, request: StreamRequest, seen: list[Event], may: Callable[[], bool], pause: int = 0
+) -> None:
+    """Watch like an endpoint that can write at once, unless it may not."""
+    start = await services.events.start_position(request)
+    progress = StreamProgress(start, request.from_timestamp)
+
+    def deliver(page: StreamedPage) -> bool:
+        if not may():
+            return False
+        for encoded in page.events:
+            seen.extend(progress.take(encoded, decode_event(encoded)))
+        return True
+
+    async with aclosing(services.events.stream_pages(request, start, deliver)) as pages:
+        async for page in pages:
+            for encoded in page.events if page else ():
+                seen.extend(progress.take(encoded, decode_event(encoded)))
+            for _ in range(pause):
+                await asyncio.sleep(0)
+
+
+def broken() -> bool:
+    raise RuntimeError("test")
+
+
+@pytest.mark.parametrize("may", [lambda: True, lambda: False, broken], ids=["can", "cannot", "fails"])
+async def test_whoever_can_write_at_once_has_a_line_before_its_publisher_goes_on(
+    may: Callable[[], bool],
+) -> None:
+    clock = ManualClock()
+    async with make_services(MemoryStore(clock), clock) as services:
+        job_id, token = await begin(services)
+        logs: list[list[Event]] = [[] for _ in range(10)]
+        request = StreamRequest(job_id=job_id)
+        watching = [asyncio.create_task(take_pages(services, request, log, may)) for log in logs]
+        await settle()
+        await services.events.publish_events(token, [make_line(1)])
+        await settle()
+        for sequence in range(2, 30):
+            await services.events.publish_events(token, [make_line(sequence)])
+            at_once = all(len(log) == sequence for log in logs)
+            assert at_once == (may is not broken and may())
+            await settle()
+        assert all([event.sequence for event in log] == list(range(1, 30)) for log in logs)
+        await services.jobs.complete_jobs([CompleteRequest(task_token=token, result=make_success())])
+        await asyncio.gather(*watching)
+
+
 @pytest.mark.parametrize("watchers", [1, 10])
 async def test_a_ring_of_another_server_is_read_once_for_all(watchers: int) -> None:
     clock = ManualClock()
@@ -128,9 +178,13 @@ async def test_every_watcher_sees_what_a_fresh_reader_sees(seed: int) -> None:
             if chance.random() < 0.3 and len(tasks) < 9:
                 request = _some_request(chance, job_id, attempt, next_sequence, clock.now())
                 watched.append((request, []))
-                tasks.append(
-                    asyncio.create_task(watch(services, *watched[-1], pause=chance.choice((0, 0, 3, 40))))
+                pause = chance.choice((0, 0, 3, 40))
+                reading = (
+                    watch(services, *watched[-1], pause=pause)
+                    if chance.random() < 0.5
+                    else take_pages(services, *watched[-1], lambda: chance.random() < 0.7, pause=pause)
                 )
+                tasks.append(asyncio.create_task(reading))
             clock.advance(chance.choice((0, 0.001)))
             for _ in range(chance.choice((0, 1, 5, 60))):
                 await asyncio.sleep(0)

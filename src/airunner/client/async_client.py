@@ -11,7 +11,7 @@ from airunner.client.connection import SILENCE_SECONDS
 from airunner.client.wire_client import WireClient
 from airunner.domain import limits
 from airunner.domain.errors import DeadlineExceeded
-from airunner.domain.job import JobParams
+from airunner.domain.job import JobParams, mint_request_id
 from airunner.domain.outcomes import single
 
 if TYPE_CHECKING:
@@ -52,12 +52,10 @@ class AsyncClient(WireClient):
         execution: ExecutionConfig | ExecutionOverride | None = None,
     ) -> Enqueued:
         """Add one job. The same `request_id` always gives the same job; without one, one is minted."""
-        import uuid
-
         from airunner.domain.requests import EnqueueRequest
 
         request = EnqueueRequest(
-            request_id=request_id or str(uuid.uuid4()),
+            request_id=request_id or mint_request_id(),
             queue=queue,
             params=params,
             delay_seconds=delay_seconds,

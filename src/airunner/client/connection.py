@@ -186,18 +186,18 @@ class ServiceConnection:
         timeout_ms: int,
         undo: Callable[[R], Awaitable[None]] | None,
     ) -> R:
-        index = self._current
-        noted = _cancel_requests()
+        index, task = self._current, asyncio.current_task()
+        noted = _cancel_requests(task)
         try:
             answer = await self._servers[index].call(method, request, timeout_ms=max(1, timeout_ms))
         except AirunnerError as error:
             if isinstance(error, (*_PASSING, DeadlineExceeded)):
                 self._leave(index)
-            if _cancel_requests() > noted:
+            if _cancel_requests(task) > noted:
                 # The refusal was there before the cancellation, which must not be lost to a further try.
                 raise asyncio.CancelledError from error
             raise
-        if _cancel_requests() > noted:
+        if _cancel_requests(task) > noted:
             # So was the answer.
             if undo:
                 await undo(answer)
@@ -240,7 +240,6 @@ def _check_address(address: str) -> None:
         raise InvalidArgument(f"{address!r} is not a server address such as http://127.0.0.1:8080")
 
 
-def _cancel_requests() -> int:
-    """Return how often the running task was asked to end."""
-    task = asyncio.current_task()
+def _cancel_requests(task: asyncio.Task[Any] | None) -> int:
+    """Return how often a task was asked to end."""
     return task.cancelling() if task else 0

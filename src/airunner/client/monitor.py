@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from airunner.client.connection import SILENCE_SECONDS
 from airunner.client.http.base import ConnectionLost
 from airunner.client.prefetch import PrefetchBounds, fetch_ahead
+from airunner.client.silence import SilenceLimit
 from airunner.client.stream_log import OutputLog, WatchedLog
 from airunner.codec.streams import start_from_pb, stream_to_pb
 from airunner.domain.errors import (
@@ -129,18 +129,19 @@ class Monitor:
     async def _messages(
         self, request: pb.StreamJobEventBatchesRequest
     ) -> AsyncGenerator[list[pb.StreamJobEventBatchesResponse], None]:
-        async with aclosing(self._connection.stream(self._method, request)) as messages:
-            while True:
-                try:
-                    # Only the wait for the server is timed, never the caller who has to make room.
-                    async with asyncio.timeout(self._options.silence_seconds):
-                        together = await anext(messages)
-                except StopAsyncIteration:
-                    return
-                except TimeoutError:
-                    self._connection.leave()
-                    raise ConnectionLost("the server has fallen silent") from None
-                yield together
+        with closing(SilenceLimit(self._options.silence_seconds)) as silence:
+            async with aclosing(self._connection.stream(self._method, request)) as messages:
+                while True:
+                    try:
+                        # Only the wait for the server is timed, never the caller who has to make room.
+                        with silence:
+                            together = await anext(messages)
+                    except StopAsyncIteration:
+                        return
+                    except TimeoutError:
+                        self._connection.leave()
+                        raise ConnectionLost("the server has fallen silent") from None
+                    yield together
 
     def _heard(self) -> None:
         self._failures, self._away_since, self._begun, self._heard_of = 0, 0, True, True

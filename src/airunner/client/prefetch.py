@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from airunner.domain.background import end_wait
 from airunner.domain.errors import Unavailable
 
 T = TypeVar("T")
@@ -25,75 +25,109 @@ class PrefetchBounds:
 async def fetch_ahead(
     source: AsyncGenerator[tuple[T, int], None], bounds: PrefetchBounds
 ) -> AsyncGenerator[T, None]:
-    """Yield the items of a source, fetched by a task that is ahead of the caller within the bounds.
+    """Yield the items of a source, fetched within the bounds while the caller does something else.
 
-    The source yields each item with how many bytes it takes.
+    The source yields each item with how many bytes it takes. A caller who waits for the next item fetches it
+    itself; a task does while it does not.
 
     Order is kept: an error of the source, like its end, comes after everything that was fetched before it.
     The task has ended and the source is closed when this generator is.
     """
-    buffer = _Buffer[T](bounds)
-    fetching = asyncio.create_task(buffer.fill(source))
+    ahead = _Ahead(source, bounds)
     try:
-        while await buffer.has_next():
-            yield buffer.take()
+        while await ahead.has_next():
+            yield ahead.take()
     finally:
-        fetching.cancel()
-        await asyncio.wait((fetching,))
+        await ahead.aclose()
 
 
-class _Buffer(Generic[T]):
-    """What was fetched and not yet taken, and how the source ended."""
+class _Ahead(Generic[T]):
+    """What was fetched and not yet taken, how the source ended, and who fetches."""
 
-    def __init__(self, bounds: PrefetchBounds) -> None:
+    def __init__(self, source: AsyncGenerator[tuple[T, int], None], bounds: PrefetchBounds) -> None:
+        self._source = source
         self._bounds = bounds
         self._items: deque[tuple[T, int]] = deque()
         self._bytes = 0
         self._ended = False
         self._error: BaseException | None = None
-        self._filled = asyncio.Event()
-        self._freed = asyncio.Event()
-
-    async def fill(self, source: AsyncGenerator[tuple[T, int], None]) -> None:
-        """Fetch until the source ends; what goes wrong is kept for the caller."""
-        try:
-            async with aclosing(source):
-                async for item, size in source:
-                    self._add(item, size)
-                    await self._room()
-        except asyncio.CancelledError:
-            # Mostly the caller has gone; one that has not must not wait for ever.
-            self._error = Unavailable("the watch was cancelled")
-        except Exception as error:  # noqa: BLE001  it belongs to the caller, who gets it in its turn
-            self._error = error
-        finally:
-            self._ended = True
-            self._filled.set()
+        self._task: asyncio.Task[None] | None = None
+        self._is_taken = False
+        """Whether the caller has an item, and may be busy with it."""
+        self._check: asyncio.Handle | None = None
+        self._caller: asyncio.Future[None] | None = None
+        """Done when the caller need not wait any more for the task."""
+        self._room: asyncio.Future[None] | None = None
+        """Done when the task need not wait any more for the caller."""
 
     async def has_next(self) -> bool:
         """Wait for the next item; False at the end of the source, whose error is raised."""
+        self._is_taken = False
         while not self._items:
             if self._ended:
                 if self._error:
                     raise self._error
                 return False
-            self._filled.clear()
-            await self._filled.wait()
+            if self._task is None:
+                await self._fetch()
+                continue
+            self._caller = asyncio.get_running_loop().create_future()
+            await self._caller
         return True
 
     def take(self) -> T:
         """Remove the next item, which makes room."""
         item, size = self._items.popleft()
         self._bytes -= size
-        self._freed.set()
+        self._is_taken = True
+        if self._room:
+            end_wait(self._room)
+        if self._task is None and self._check is None:
+            # By then, a caller who is not busy waits for the next one.
+            self._check = asyncio.get_running_loop().call_soon(self._go_ahead)
         return item
 
-    def _add(self, item: T, size: int) -> None:
+    async def aclose(self) -> None:
+        """Fetch no more, and close the source."""
+        self._ended = True
+        if self._check:
+            self._check.cancel()
+        if self._task:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        await self._source.aclose()
+
+    def _go_ahead(self) -> None:
+        self._check = None
+        if self._is_taken and not self._ended:
+            self._task = asyncio.create_task(self._fill())
+
+    async def _fill(self) -> None:
+        """Fetch until the caller waits again; what goes wrong is kept for it."""
+        try:
+            while not self._ended:
+                await self._fetch()
+                if self._caller:
+                    return
+                while len(self._items) >= self._bounds.items or self._bytes >= self._bounds.bytes:
+                    self._room = asyncio.get_running_loop().create_future()
+                    await self._room
+        except asyncio.CancelledError:
+            # Mostly the caller has gone; one that has not must not wait for ever.
+            self._ended, self._error = True, Unavailable("the watch was cancelled")
+        except Exception as error:  # noqa: BLE001  it belongs to the caller, who gets it in its turn
+            self._ended, self._error = True, error
+        finally:
+            self._task = self._room = None
+            caller, self._caller = self._caller, None
+            if caller:
+                end_wait(caller)
+
+    async def _fetch(self) -> None:
+        try:
+            item, size = await anext(self._source)
+        except StopAsyncIteration:
+            self._ended = True
+            return
         self._items.append((item, size))
         self._bytes += size
-        self._filled.set()
-
-    async def _room(self) -> None:
-        while len(self._items) >= self._bounds.items or self._bytes >= self._bounds.bytes:
-            self._freed.clear()
-            await self._freed.wait()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 
 from airunner.codec import packing
-from airunner.codec.enums import enum_from_pb, enum_or, to_wire
+from airunner.codec.enums import enum_from_pb, to_wire
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import duration_millis, instant, set_duration, set_instant
 from airunner.domain import limits
@@ -179,11 +179,11 @@ def event_to_json(event: Event) -> str:
 def event_from_pb(message: pb.JobEvent, *, attempt: int = 0) -> Event:
     """Return the event of a message."""
     return Event(
-        sequence=message.sequence,
-        timestamp=instant(message.timestamp, "timestamp"),
-        data=_data(message),
-        attempt=attempt or message.attempt,
-        cursor=message.cursor,
+        message.sequence,
+        instant(message.timestamp, "timestamp"),
+        _data(message),
+        attempt or message.attempt,
+        message.cursor,
     )
 
 
@@ -200,7 +200,7 @@ def _head(event: Event) -> pb.JobEvent:
 
 def _check_place(event: Event, encoded: EncodedEvent) -> None:
     """Refuse an event that can be decoded, but is not the one of its place."""
-    if (event.sequence, event.last_sequence) != (encoded.first_sequence, encoded.last_sequence):
+    if event.sequence != encoded.first_sequence or event.last_sequence != encoded.last_sequence:
         raise InvalidArgument("the event is of another place")
     data = event.data
     if isinstance(data, OutputBatch):
@@ -272,7 +272,7 @@ def _check_gap(sequence: int, gap: pb.GapEvent) -> int:
 
 
 def _stream(value: int) -> StreamType:
-    return enum_or(StreamType, value, StreamType.STDOUT)
+    return _STREAMS.get(value, StreamType.STDOUT)
 
 
 def _data(message: pb.JobEvent) -> EventData:

@@ -41,7 +41,13 @@ def params_to_pb(params: JobParams) -> pb.JobParams:
     """Return the message of parameters."""
     # Most are unset, and those that are cost nothing.
     given: dict[str, Any] = {name: value for name in _PLAIN_PARAMS if (value := getattr(params, name))}
-    return pb.JobParams(process_type=_process_type_to_pb(params.process_type), **given)
+    message = pb.JobParams(process_type=_process_type_to_pb(params.process_type), **given)
+    # One by one, since a map that is given as a whole takes a way of its own, which is slow.
+    for name, value in params.environment.items():
+        message.environment[name] = value
+    for name, value in params.metadata.items():
+        message.metadata[name] = value
+    return message
 
 
 def params_from_pb(message: pb.JobParams, *, lenient: bool = False) -> JobParams:
@@ -261,7 +267,9 @@ _ASSUMED_EXECUTION = ExecutionConfig(assumed=True)
 _OUTCOMES = {int(outcome): outcome for outcome in Outcome}
 # The parameters whose names are the same on both sides, and how those are converted that need it.
 _PLAIN_PARAMS = tuple(
-    field.name for field in fields(JobParams) if field.init and field.name != "process_type"
+    field.name
+    for field in fields(JobParams)
+    if field.init and field.name not in {"process_type", "environment", "metadata"}
 )
 _PARAM_KINDS: dict[str, Callable[[Any], Any]] = {
     "environment": dict,

@@ -87,14 +87,15 @@ def batch_from_pb(message: pb.StreamJobEventBatchesResponse, timestamp: int) -> 
     The wire tells neither time nor type beside the payload. They only matter when that cannot be decoded,
     so the event gets the timestamp that is given.
     """
-    if not message.first_sequence:
+    first = message.first_sequence
+    if not first:
         return None
     return EncodedEvent(
-        first_sequence=message.first_sequence,
-        last_sequence=message.last_sequence,
-        first_timestamp=timestamp,
-        last_timestamp=timestamp,
-        event_type=EventType.OUTPUT_BATCH,
-        payload=message.event,
-        attempt=message.attempt,
+        first,
+        message.last_sequence,
+        timestamp,
+        timestamp,
+        EventType.OUTPUT_BATCH,
+        message.event,
+        message.attempt,
     )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-
-from airunner.domain.clock import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -65,6 +64,12 @@ class BackgroundTasks:
                 self._on_failure(task.get_name(), error)
 
 
+def end_wait(future: asyncio.Future[None]) -> None:
+    """Let whoever awaits a future go on; nothing if it is over, which who was cancelled may not know yet."""
+    if not future.done():
+        future.set_result(None)
+
+
 class WakeUp:
     """Wakes everybody who waits at that moment, and remembers nothing.
 
@@ -74,23 +79,26 @@ class WakeUp:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._next: asyncio.Future[None] | None = None
+        self._waiting: dict[asyncio.Future[None], None] = {}
 
     def notify(self) -> None:
         """Wake everybody who waits."""
-        woken, self._next = self._next, None
-        if woken and not woken.done():
-            woken.set_result(None)
+        woken, self._waiting = self._waiting, {}
+        for each in woken:
+            end_wait(each)
 
     async def wait(self, until: int | None = None) -> bool:
         """Wait for the next `notify`, at most until an instant; return whether it came."""
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_future()
-        if until is not None:
-            return await wait_until(self._clock, until, self._next)
-        # Not awaited directly: a waiter that is cancelled would take the others along.
-        await asyncio.wait((self._next,))
-        return True
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = None if until is None else self._clock.call_at(until, partial(end_wait, woken))
+        self._waiting[woken] = None
+        try:
+            await woken
+            return woken not in self._waiting
+        finally:
+            self._waiting.pop(woken, None)
+            if timer:
+                timer.cancel()
 
     async def wait_briefly(self, seconds: float) -> None:
         """Wait for the next `notify`, or for a moment, which passes whatever the clock says."""

@@ -157,6 +157,7 @@ class Position:
         return cls(int(match[1], 16), int(match[2], 16))
 
 
+_ALL: Final = frozenset(EventType)
 _OUTPUT: Final = frozenset({EventType.OUTPUT_DATA, EventType.OUTPUT_BATCH})
 BEGINNING: Final = Position(0, 0)
 """The position before the first event of a job."""
@@ -195,7 +196,7 @@ class EncodedEvent:
 def wanted_types(event_filter: frozenset[EventType]) -> frozenset[EventType]:
     """Return the types of events that a filter lets through; an empty one means all of them."""
     if not event_filter:
-        return frozenset(EventType)
+        return _ALL
     # A batch is output, whichever of the two names was asked for.
     return event_filter | _OUTPUT if event_filter & _OUTPUT else event_filter
 
@@ -217,12 +218,17 @@ class StreamProgress:
     """How far a stream has come, and which single events of the next stored event it consists of."""
 
     def __init__(self, start: Position, from_timestamp: int = 0) -> None:
-        self.position = start
+        self._place = start.attempt, start.sequence
         self.last_timestamp = 0
         """That of the last event that was looked at; no later one of its attempt is dated before it."""
         self.from_timestamp = from_timestamp
         """From when on events are wanted; 0 once the first of them was found: all that follow are."""
         self._attempt = start.attempt
+
+    @property
+    def position(self) -> Position:
+        """The position that the stream has come to."""
+        return Position(*self._place)
 
     def take(self, stored: EncodedEvent, event: Event) -> list[Event]:
         """Return the wanted ones of the single events of `event`, which `stored` holds, with their cursors.
@@ -237,32 +243,32 @@ class StreamProgress:
         if isinstance(data, OutputBatch):
             times = data.times(max(event.timestamp, self.last_timestamp))
             wanted = self._take(stored.attempt, data.start_sequence, times, data.outputs)
-        elif event.last_sequence == event.sequence:
+        elif type(data) is not Gap or event.last_sequence == event.sequence:
             wanted = self._take(stored.attempt, event.sequence, (event.timestamp,), (data,))
         else:
             wanted = self._take_whole(stored, event)
-        self.position = max(self.position, stored.position)
+        self._place = max(self._place, (stored.attempt, stored.last_sequence))
         return wanted
 
     def is_whole(self, stored: EncodedEvent) -> bool:
         """Return whether all single events of a stored one are wanted, whenever they were written."""
-        return not self.from_timestamp and self.position < Position(stored.attempt, stored.first_sequence)
+        return not self.from_timestamp and self._place < (stored.attempt, stored.first_sequence)
 
     def pass_over(self, stored: EncodedEvent, last_timestamp: int) -> None:
         """Go on behind a stored event that is taken as a whole; its last single event has this time."""
         if stored.attempt != self._attempt:
             self._attempt, self.last_timestamp = stored.attempt, 0
         self.last_timestamp = max(self.last_timestamp, last_timestamp)
-        self.position = stored.position
+        self._place = stored.attempt, stored.last_sequence
 
     def _take(
         self, attempt: int, first: int, times: Sequence[int], datas: Sequence[EventData]
     ) -> list[Event]:
         """Return the wanted ones of events of consecutive sequences."""
-        position, latest = self.position, self.last_timestamp
+        (current, last), latest = self._place, self.last_timestamp
         # Sequences up to this one came before.
-        seen = position.sequence if position.attempt == attempt else 0
-        if position.attempt > attempt:
+        seen = last if current == attempt else 0
+        if current > attempt:
             seen = first + len(datas)
         wanted: list[Event] = []
         for sequence, (time, data) in enumerate(zip(times, datas, strict=True), first):
@@ -276,7 +282,7 @@ class StreamProgress:
     def _take_whole(self, stored: EncodedEvent, event: Event) -> list[Event]:
         """Return an event that covers several sequences, if its last one is wanted."""
         self.last_timestamp = max(self.last_timestamp, event.timestamp)
-        if stored.position <= self.position or self.last_timestamp < self.from_timestamp:
+        if (stored.attempt, stored.last_sequence) <= self._place or self.last_timestamp < self.from_timestamp:
             return []
         self.from_timestamp = 0
         position = Position(stored.attempt, event.last_sequence)

@@ -6,6 +6,7 @@ How it changes is in `lifecycle`; a job's `life` is the part that changes.
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import field, replace
 from enum import IntEnum
 from pathlib import PurePosixPath
@@ -309,12 +310,17 @@ class Job:
         return replace(self, params=self.params.masked())
 
 
+def mint_request_id() -> str:
+    """Return a new id for a request: a UUIDv7 too, so that what is new lies together in the indexes of stores."""
+    return mint_job_id(time.time_ns() // 1_000_000)
+
+
 def mint_job_id(now: int) -> str:
     """Return a new UUIDv7. They sort by the time at which they were made, to the millisecond."""
     import random  # late: who only reads jobs mints no ids
 
     # 48 bits of time, the version, 12 random bits, the variant, 62 random bits; by hand since it is hot.
     bits = random.getrandbits(74)
-    time = f"{now & 0xFFFF_FFFF_FFFF:012x}"
+    head = f"{now & 0xFFFF_FFFF_FFFF:012x}"
     tail = f"{bits & 0x3FFF_FFFF_FFFF_FFFF | 0x8000_0000_0000_0000:016x}"
-    return f"{time[:8]}-{time[8:]}-7{bits >> 62:03x}-{tail[:4]}-{tail[4:]}"
+    return f"{head[:8]}-{head[8:]}-7{bits >> 62:03x}-{tail[:4]}-{tail[4:]}"

@@ -26,12 +26,16 @@ if TYPE_CHECKING:
     from airunner.rpc.entrance import Entrance
     from airunner.services.admission import Admission
     from airunner.services.events import EventService
+    from airunner.services.shared_pages import StreamedPage
 
     Scope = dict[str, Any]
     Receive = Callable[[], Awaitable[dict[str, Any]]]
     Send = Callable[[dict[str, Any]], Awaitable[None]]
     AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+    WriteNow = Callable[[bytes], bool]
 
+WRITE_NOW: Final = "airunner.write_now"
+"""An extension of a scope, and what is in it: a call that writes a piece of a body, or False if it cannot."""
 _log = get_logger("airunner.rpc")
 
 _NAME: Final = STREAM_JOB_EVENT_BATCHES.name
@@ -76,9 +80,14 @@ class JoinedStreams:
             packed, asked = accepts_packed(request), stream_from_pb(request)
             start = await self._service.start_position(asked)
             untold = _frame(start_to_pb(start).SerializeToString()) if asked.is_relative else b""
-            async with aclosing(self._service.stream_pages(asked, start)) as pages:
+            framing = _framing(packed=packed)
+
+            def deliver(page: StreamedPage) -> bool:
+                return stream.write_now(page.once(packed, framing))
+
+            async with aclosing(self._service.stream_pages(asked, start, deliver)) as pages:
                 async for page in pages:
-                    frames = page.once(packed, _framing(packed=packed)) if page else _SIGN_OF_LIFE
+                    frames = page.once(packed, framing) if page else _SIGN_OF_LIFE
                     await stream.write(untold + frames)
                     untold = b""
         finally:
@@ -92,6 +101,8 @@ class _StreamAnswer:
 
     def __init__(self, scope: Scope, headers: Mapping[bytes, bytes], size_bytes: int, send: Send) -> None:
         self._send = send
+        extensions = scope.get("extensions") or {}
+        self._write_now: WriteNow | None = extensions.get(WRITE_NOW, {}).get(WRITE_NOW)
         self._is_begun = False
         self._is_deserted = False
         self.size_bytes = size_bytes
@@ -133,6 +144,10 @@ class _StreamAnswer:
         """Write messages in one piece."""
         await self._begin({})
         await self._send({"type": "http.response.body", "body": frames, "more_body": True})
+
+    def write_now(self, frames: bytes) -> bool:
+        """Write messages before anybody else goes on; False if that cannot be done: nothing is written."""
+        return self._write_now is not None and self._is_begun and self._write_now(frames)
 
     async def _watch(self, receive: Receive, task: asyncio.Task[Any] | None) -> None:
         with suppress(Exception):

@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from airunner import telemetry
 from airunner.config import raise_descriptor_limit
+from airunner.rpc.joined_stream import WRITE_NOW
 from airunner.server.thin_exchange import ThinExchange
 from airunner.services.periodic import Periodic
 from airunner.telemetry.refusals import RefusalLog
@@ -180,7 +181,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._expect(self._limits.body_seconds, ConnectionRefusal.BODY_TOO_SLOW)
         self._thin = self._thin_request()
         if not self._thin:
-            super().on_headers_complete()
+            self._begin_the_long_way()
 
     def on_body(self, body: bytes) -> None:
         """Take bytes of the body, unless the request was refused."""
@@ -239,12 +240,17 @@ class GuardedProtocol(HttpToolsProtocol):
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 
+    def _begin_the_long_way(self) -> None:
+        super().on_headers_complete()
+        # The application begins in a later turn of the loop.
+        self.scope["extensions"] = {WRITE_NOW: {WRITE_NOW: WriteNow(self.cycle)}}
+
     def _take_the_long_way(self) -> None:
         """Give a request whose body is still coming to the application, which can refuse it by its head."""
         body, self._thin, self._thin_body = self._thin_body, None, b""
         if self.transport.is_closing():
             return
-        super().on_headers_complete()
+        self._begin_the_long_way()
         if body:
             super().on_body(body)
 
@@ -281,6 +287,23 @@ class GuardedProtocol(HttpToolsProtocol):
 def _are_text(values: list[bytes]) -> bool:
     # Mostly all of them are plain, which is found out at once.
     return b"".join(values).isascii() or all(map(_is_text, values))
+
+
+class WriteNow:
+    """Writes a piece of an answer as its cycle would, unless that would wait or there is nobody to read."""
+
+    __slots__ = ("_cycle",)
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    def __call__(self, body: bytes) -> bool:
+        cycle = self._cycle
+        is_open = cycle.response_started and not cycle.response_complete and not cycle.disconnected
+        if not is_open or not cycle.chunked_encoding or cycle.flow.write_paused:
+            return False
+        cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        return True
 
 
 def _is_text(value: bytes) -> bool:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airunner.codec.events import decode_event, encode_events
 from airunner.domain import limits
 from airunner.domain.answers import Published
 from airunner.domain.errors import Unavailable
-from airunner.domain.event import StreamProgress, start_position, wanted_types
+from airunner.domain.event import StreamProgress, start_position
 from airunner.services import metrics
 from airunner.services.call_log import log_replayed
 from airunner.services.caller import current_caller
+from airunner.services.following import Follower
 from airunner.services.notifier import job_bell
-from airunner.services.shared_pages import Committed, SharedPage, StreamedPage, read_page
-from airunner.stores.records import AttemptKey, EventQuery, cut_to_first
+from airunner.services.shared_pages import Committed
+from airunner.stores.records import AttemptKey, EventQuery
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from airunner.domain.event import EncodedEvent, Event, Position
     from airunner.domain.requests import StreamRequest
     from airunner.domain.token import TokenSigner
+    from airunner.services.following import Deliver
     from airunner.services.notifier import Notifier
+    from airunner.services.shared_pages import StreamedPage
     from airunner.services.watchers import Watchers
     from airunner.services.worker_registry import WorkerRegistry
     from airunner.stores.base import JobStore
@@ -102,16 +104,16 @@ class EventService:
                         yield event
 
     async def stream_pages(
-        self, request: StreamRequest, start: Position | None = None
+        self, request: StreamRequest, start: Position | None = None, deliver: Deliver | None = None
     ) -> AsyncGenerator[StreamedPage | None, None]:
         """Yield events as they are stored, those together that were read together, and None as above.
 
         One loop for replay and live: note the bell, look at what comes after the position, yield, wait. What
         was committed here since the last look is at hand; all else is read from the store. Nothing is
-        buffered for a reader, so nothing is dropped; a reader that stalls only stalls itself.
+        buffered for a reader, so nothing is dropped; a reader that stalls only stalls itself. While the
+        stream waits, what is at hand is not yielded but given to `deliver`, if that can take it.
         """
         position = start or await self.start_position(request)
-        wanted = wanted_types(request.event_filter)
         query = EventQuery(
             job_id=limits.check_uuid(request.job_id, "job_id"),
             after=position,
@@ -122,35 +124,29 @@ class EventService:
             self._watchers.watch(current_caller.get().principal, query.job_id),
             self._notifier.listen(job_bell(query.job_id)) as bell,
         ):
-            quiet, replayed, rung, looked = True, False, False, 0
+            place = Follower(bell, query, request, deliver)
+            quiet, replayed, rung = True, False, False
             while not self._stopping:
                 noted = bell.rings
-                tail = bell.tail.after(query.after) if rung and bell.explains_since(looked) else None
-                shared = tail or await read_page(self._store, query, bell if rung else None)
-                page = shared.page
-                if query.from_timestamp and page.events:
-                    # The place is found: what follows it is wanted, also after a clock that was set back.
-                    page = cut_to_first(page)
-                    query, shared = replace(query, from_timestamp=0), SharedPage(page)
-                if page.events:
-                    query = replace(query, after=page.events[-1].position, after_is_an_end=True)
-                if events := [event for event in page.events if event.event_type in wanted]:
+                shared = await place.look(self._store, rung=rung)
+                place.pass_over(shared)
+                if wanted := place.wanted_of(shared):
                     quiet = False
-                    yield StreamedPage(events, shared, wanted)
-                if page.full:
+                    yield wanted
+                if shared.page.full:
                     continue
                 # All up to here is seen, the state of the job included.
-                looked = noted
+                place.looked = noted
                 if not replayed:
                     replayed = True
-                    log_replayed(query.job_id, position, query.after)
-                if not request.follow or page.is_last_of(request.attempt):
+                    log_replayed(query.job_id, position, place.after)
+                if not request.follow or place.is_at_end(shared.page):
                     return
                 if quiet:
                     # The reader of a job without events learns at once that it is connected.
                     quiet = False
                     yield None
-                while not (rung := await bell.wait(noted, self._clock.now() + self._poll_ms)):
+                while not (rung := await bell.follow(place.looked, self._poll_ms, place.take)):
                     yield None
                     if self._looks_again:
                         break

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from airunner.domain.background import WakeUp
+from airunner.domain.background import WakeUp, end_wait
 from airunner.services.shared_pages import Tail
 
 if TYPE_CHECKING:
@@ -40,7 +40,10 @@ class Bell:
     """Counts its rings. Note the count, look, then wait for one beyond it: no ring is missed."""
 
     def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._wake_up = WakeUp(clock)
+        self._followers: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        self._rung_at = 0
         self._looks: dict[Hashable, asyncio.Task[Any]] = {}
         self.rings = 0
         self.listeners = 0
@@ -54,6 +57,9 @@ class Bell:
         self._looks = {}
         if committed is None or not self.tail.add(committed):
             self._unexplained = self.rings
+        if self._followers:
+            self._rung_at = self._clock.monotonic()
+            self._serve()
         self._wake_up.notify()
 
     def explains_since(self, noted: int) -> bool:
@@ -66,6 +72,34 @@ class Bell:
             if not await self._wake_up.wait(until):
                 return False
         return True
+
+    async def follow(self, noted: int, patience_ms: int, take: Callable[[], bool]) -> bool:
+        """Wait for a ring after the noted count that is left; return False if none came for so long.
+
+        `take` is called at each ring, before whoever rang goes on, and says whether it dealt with it: then
+        nobody is woken. It must not wait, and what it raises counts as a ring that is left.
+        """
+        if self.rings != noted:
+            return True
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._followers[woken] = take
+        alarm = _Alarm(self._clock, patience_ms, lambda: self._rung_at, woken)
+        try:
+            await woken
+            return woken not in self._followers
+        finally:
+            self._followers.pop(woken, None)
+            alarm.cancel()
+
+    def _serve(self) -> None:
+        for woken, take in list(self._followers.items()):
+            dealt_with = False
+            if not woken.done():
+                with suppress(Exception):
+                    dealt_with = take()
+            if not dealt_with:
+                del self._followers[woken]
+                end_wait(woken)
 
     async def look_once(
         self, key: Hashable, look: Callable[[], Coroutine[Any, Any, T]], *, keep: Callable[[T], bool]
@@ -96,6 +130,32 @@ class Bell:
         task = looks[key] = asyncio.create_task(look())
         task.add_done_callback(ended)
         return task
+
+
+class _Alarm:
+    """Ends a wait when nothing rang for a while: one timer, set again only when it goes off too early."""
+
+    def __init__(
+        self, clock: Clock, patience_ms: int, last_ring: Callable[[], int], waiting: asyncio.Future[None]
+    ) -> None:
+        self._clock = clock
+        self._patience_ms = patience_ms
+        self._began_at = clock.monotonic()
+        self._last_ring = last_ring
+        self._waiting = waiting
+        self._timer = clock.call_at(clock.now() + patience_ms, self._go_off)
+
+    def cancel(self) -> None:
+        """Leave the wait alone."""
+        self._timer.cancel()
+
+    def _go_off(self) -> None:
+        quiet_since = max(self._began_at, self._last_ring())
+        left_ms = quiet_since + self._patience_ms - self._clock.monotonic()
+        if left_ms > 0:
+            self._timer = self._clock.call_at(self._clock.now() + left_ms, self._go_off)
+        else:
+            end_wait(self._waiting)
 
 
 class Notifier:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from airunner.domain.event import Position
+from airunner.domain.record import record
 from airunner.stores.records import EventPage
 
 if TYPE_CHECKING:
@@ -31,6 +32,15 @@ class SharedPage:
     page: EventPage
     _made: dict[Hashable, Any] = field(default_factory=dict)
 
+    @property
+    def end(self) -> Position:
+        """The position after the last of its events, of which there is one."""
+        return self.once(Position, lambda: self.page.events[-1].position)
+
+    def wanted(self, types: frozenset[EventType]) -> Sequence[EncodedEvent]:
+        """Return its events of some types."""
+        return self.once(types, lambda: [event for event in self.page.events if event.event_type in types])
+
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what `make` makes of the page, made once for all who ask with the same key."""
         if key not in self._made:
@@ -38,7 +48,7 @@ class SharedPage:
         return cast("T", self._made[key])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StreamedPage:
     """Events that a stream wants, of a page that others may have too."""
 

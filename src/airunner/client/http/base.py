@@ -113,7 +113,10 @@ class HttpTransport(Protocol):
 
 def header_of(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> str:
     """Return the value of a header; empty if it is not there."""
-    return next((value.decode("latin-1") for key, value in headers if key == name), "")
+    for key, value in headers:
+        if key == name:
+            return value.decode("latin-1")
+    return ""
 
 
 def timed_out() -> DeadlineExceeded:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import select
+import threading
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import httptools
@@ -15,7 +16,21 @@ if TYPE_CHECKING:
     from airunner.client.http.exchange import Exchange
 
 _OK: Final = 200
+_BUFFER_BYTES: Final = 256 * 1024
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
+
+
+class _Shared(threading.local):
+    """Where all connections of a thread read to: what has come is parsed before the next one reads.
+
+    A buffer for each read is dear: it is as large as all that may come.
+    """
+
+    def __init__(self) -> None:
+        self.buffer = memoryview(bytearray(_BUFFER_BYTES))
+
+
+_shared = _Shared()
 
 
 class Owner(Protocol):
@@ -28,7 +43,7 @@ class Owner(Protocol):
         """Hear that a connection is closed."""
 
 
-class Http1Connection(asyncio.Protocol):
+class Http1Connection(asyncio.BufferedProtocol):
     """A connection that is idle, or has one exchange; what comes without one ends it.
 
     A method whose name begins with `on_` is the parser's to call.
@@ -39,6 +54,7 @@ class Http1Connection(asyncio.Protocol):
         self.idle_since = 0.0
         """When the last exchange ended, by the loop's clock; the owner's to set."""
         self._owner = owner
+        self._buffer = _shared.buffer
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
@@ -100,15 +116,19 @@ class Http1Connection(asyncio.Protocol):
             self._poll = select.poll()
             self._poll.register(socket.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  as asyncio calls it
+        """Return where to put what comes."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Read on in the answer."""
         if self._exchange is None:
             self.close()
             return
         if not self._status:
-            self._unparsed_bytes += len(data)
+            self._unparsed_bytes += nbytes
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(self._buffer[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._break(_reason(error))
             return
