@@ -73,7 +73,10 @@ def ended(life: Lifecycle, now: int) -> bool:
 
 
 def published(events: Sequence[EncodedEvent], times: int = 1) -> None:
-    """Count events that were accepted, by so many jobs; what was stored before, which is rare, counts again."""
+    """Count events that were accepted, of so many jobs.
+
+    A range that was stored before counts again: repetitions are rare.
+    """
     if events:
         covered = [event.last_sequence - event.first_sequence for event in events]
         telemetry.events_published.add(times * (sum(covered) + len(covered)))

@@ -33,8 +33,8 @@ OutputLines: TypeAlias = tuple[list[bytes], bool]
 class JobOutput:
     """Implements OutputSink. The order of all output, on both streams, is kept.
 
-    Output waits until a report is attached; `on_first_output` is called when there is some and no report, with
-    the `owner`, so that those of many outputs can be one.
+    Output waits until a report is attached; when there is some and no report, `on_first_output` is called
+    with the `owner`: one function serves many outputs.
     `write` blocks a handler that writes faster than the server takes. On the loop of async handlers it would
     block them all: there the one that writes is held back at its next await (`room`), and what it writes
     without one is lost beyond 32 MiB, with a Gap in its place. From `close` on what comes is dropped:
