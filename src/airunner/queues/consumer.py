@@ -205,18 +205,12 @@ class Consumer(Generic[T, R]):
 
     def _finish(self, results: Sequence[tuple[Delivery[T], R]]) -> None:
         """Ack deliveries whose processing has returned; those that were given up are left out."""
-        processed: list[tuple[Delivery[T], R]] = []
-        for entry in results:
-            delivery = entry[0]
-            held = self._held.get(delivery)
-            if held is None:
-                continue
-            self._running -= 1
-            if delivery.lost:
-                self._forget([delivery])
-            else:
-                held.settling = True
-                processed.append(entry)
+        known = [entry for entry in results if entry[0] in self._held]
+        self._running -= len(known)
+        self._forget([delivery for delivery, _ in known if delivery.lost])
+        processed = [entry for entry in known if not entry[0].lost]
+        for delivery, _ in processed:
+            self._held[delivery].settling = True
         self._settlements.ack(processed)
         self._change.notify()
 

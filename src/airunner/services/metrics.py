@@ -23,7 +23,7 @@ T = TypeVar("T")
 def dequeued(jobs: Sequence[Job], lost: int) -> None:
     """Count claims; `lost` of these jobs were held by a worker that never released them."""
     telemetry.jobs_dequeued.add(len(jobs))
-    for life, times in _alike([job.life for job in jobs]):
+    for life, times in _counted([job.life for job in jobs]):
         is_again = life.attempt - life.handed_back > 1 or life.silent_attempts > 1
         telemetry.jobs_redelivered.add(times if is_again else 0)
         if life.attempt == 1:
@@ -45,7 +45,7 @@ def completed(jobs: Sequence[Completed], now: int) -> None:
     """Count the completions of one call; a repetition, which finds an older end, is none."""
     jobs = [job for job in jobs if job.life.finished_at == now]
     _ended([job.life for job in jobs])
-    for events, times in _alike([job.events for job in jobs]):
+    for events, times in _counted([job.events for job in jobs]):
         published(events, times)
     _record(telemetry.jobs_processing_time, [took for job in jobs if (took := _took(job, now)) is not None])
 
@@ -100,7 +100,7 @@ def _took(job: Completed, now: int) -> int | None:
     return result.completed_at - result.started_at if result and result.started_at else None
 
 
-def _alike(values: Sequence[T]) -> list[tuple[T, int]]:
+def _counted(values: Sequence[T]) -> list[tuple[T, int]]:
     """Return each object once, and how often it is there: jobs of one call share most of what they have."""
     objects = {id(value): value for value in values}
     return [(objects[key], times) for key, times in Counter(map(id, values)).items()]
