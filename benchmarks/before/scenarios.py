@@ -32,10 +32,11 @@ _QUEUE = "measured"
 _WAIT_SECONDS = 600
 # Seldom, since what a look costs the server is counted too.
 _POLL_SECONDS = 0.25
-_HANDLERS = (
+HANDLERS = (
     *("--handlers", "benchmarks.before.handlers", "--no-commands"),
     *("--concurrency", "400", "--queue", _QUEUE),
 )
+"""What a worker that drains is started with."""
 
 
 async def replay(scale: float) -> Figures:
@@ -84,15 +85,32 @@ async def drain(scale: float) -> Figures:
     """Jobs with equal results, with distinct ones, with a printed line: CPU of server and worker, rate."""
     figures: dict[str, float] = {}
     async with server() as service, AsyncClient(service.url) as client:
-        with worker(service.url, *_HANDLERS) as process:
+        with worker(service.url, *HANDLERS) as process:
             for kind, jobs in (("equal", 10_000), ("distinct", 10_000), ("printed", 4_000)):
                 await _enqueue(client, kind, 200)
                 await _until_drained(client)
                 count = _scaled(jobs, scale)
-                meter, seconds = await _drain(client, kind, count, (service.pid, process.pid))
+                meter, seconds = await drain_jobs(client, kind, count, (service.pid, process.pid))
                 figures[f"{kind}_cpu_us"] = sum(meter.values()) / count * 1e6
                 figures[f"{kind}_rate"] = count / seconds
     return figures
+
+
+async def drain_jobs(
+    client: AsyncClient, kind: str, jobs: int, pids: tuple[int, int]
+) -> tuple[dict[str, float], float]:
+    """Enqueue jobs in a paused queue and let them go; return the CPU seconds by process and the seconds.
+
+    The ids are those of the server and of a worker with HANDLERS.
+    """
+    await client.set_paused(_QUEUE, paused=True)
+    await _enqueue(client, kind, jobs)
+    # The ends of jobs are told in milliseconds of the wall clock, which all processes share.
+    meter, began = CpuMeter(dict(zip(("server", "worker"), pids, strict=True))), time.time()
+    await client.set_paused(_QUEUE, paused=False)
+    await _until_drained(client)
+    spent = meter.spent()
+    return spent, await _last_end(client, jobs) - began
 
 
 async def dispatch(scale: float) -> Figures:
@@ -195,20 +213,6 @@ async def _publish_one(client: AsyncClient, token: str, number: int, arrivals: a
     last = max([await asyncio.wait_for(arrivals.get(), _WAIT_SECONDS) for _ in range(_WATCHERS)])
     await publishing
     return last - began
-
-
-async def _drain(
-    client: AsyncClient, kind: str, jobs: int, pids: tuple[int, int]
-) -> tuple[dict[str, float], float]:
-    """Enqueue jobs in a paused queue and let them go; return the CPU seconds by process and the seconds."""
-    await client.set_paused(_QUEUE, paused=True)
-    await _enqueue(client, kind, jobs)
-    # The ends of jobs are told in milliseconds of the wall clock, which all processes share.
-    meter, began = CpuMeter(dict(zip(("server", "worker"), pids, strict=True))), time.time()
-    await client.set_paused(_QUEUE, paused=False)
-    await _until_drained(client)
-    spent = meter.spent()
-    return spent, await _last_end(client, jobs) - began
 
 
 async def _last_end(client: AsyncClient, jobs: int) -> float:

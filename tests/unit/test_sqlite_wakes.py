@@ -321,6 +321,16 @@ class Play:
                 demand for demand in self._waiting if queue in demand.queues and demand.can_do(handler)
             ]
             assert not in_vain, f"a job of {queue} is due since {due_at}, and {in_vain} wait"
+        self._check_lives()
+
+    def _check_lives(self) -> None:
+        """See that what is kept of jobs that were claimed is what the file says."""
+        assert self._store._writer
+        kept = dict(self._store._writer._known.lives._lives.values())
+        with closing(sqlite3.connect(self._store._directory / DATABASE)) as connection:
+            found = connection.execute(f"SELECT {rows.LIFE}, id FROM jobs").fetchall()  # noqa: S608  our own
+        lives = {row[-1]: rows.life_from_row(row) for row in found}
+        assert kept == {row_id: lives[row_id] for row_id in kept}
 
     def _jobs(self) -> list[tuple[str, str, bool, Lifecycle]]:
         with closing(sqlite3.connect(self._store._directory / DATABASE)) as connection:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from airunner.codec.enums import enum_or, to_wire
+from airunner.codec.enums import to_wire
 from airunner.codec.errors import from_entry, to_entry
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import instant, set_instant
@@ -126,14 +126,8 @@ def state_from_pb(message: pb.CompleteJobResponse | pb.ReleaseJobResponse) -> Jo
 
 def complete_outcomes_to_pb(outcomes: Sequence[JobState | AirunnerError]) -> pb.CompleteJobsResponse:
     """Return the message of what became of the completions of a batch."""
-    message = pb.CompleteJobsResponse()
-    for outcome in outcomes:
-        entry = message.outcomes.add()
-        if isinstance(outcome, AirunnerError):
-            entry.error.CopyFrom(to_entry(outcome))
-        else:
-            entry.completed.state = to_wire(outcome)
-    return message
+    # Nearly all are alike: encoded messages that follow each other are one, which is made at one go.
+    return pb.CompleteJobsResponse.FromString(b"".join(map(_encode_complete_outcome, outcomes)))
 
 
 def complete_outcomes_from_pb(message: pb.CompleteJobsResponse) -> list[JobState | AirunnerError]:
@@ -245,6 +239,15 @@ def _enqueue_outcome_to_pb(outcome: Enqueued | AirunnerError) -> pb.EnqueueJobOu
     return pb.EnqueueJobOutcome(job=enqueued_to_pb(outcome))
 
 
+def _encode_complete_outcome(outcome: JobState | AirunnerError) -> bytes:
+    """Return the bytes of an answer with this outcome alone."""
+    if not isinstance(outcome, AirunnerError):
+        return _ENCODED_ENDS[outcome]
+    return pb.CompleteJobsResponse(
+        outcomes=[pb.CompleteJobOutcome(error=to_entry(outcome))]
+    ).SerializeToString()
+
+
 def _published(kind: Callable[..., M], published: Published) -> M:
     return kind(
         next_sequence=published.next_sequence,
@@ -254,4 +257,14 @@ def _published(kind: Callable[..., M], published: Published) -> M:
 
 
 def _state(number: int) -> JobState:
-    return enum_or(JobState, number, JobState.UNSPECIFIED)
+    return _STATES.get(number, JobState.UNSPECIFIED)
+
+
+_STATES = {int(state): state for state in JobState}
+# In the order of the states, whose numbers are the places.
+_ENCODED_ENDS = [
+    pb.CompleteJobsResponse(
+        outcomes=[pb.CompleteJobOutcome(completed=completed_to_pb(state))]
+    ).SerializeToString()
+    for state in sorted(JobState)
+]

@@ -50,7 +50,6 @@ class CompletionReader:
     def __init__(self, now: int) -> None:
         self._now = now
         self._known: dict[bytes, tuple[JobResult, bytes, list[EncodedEvent]]] = {}
-        self._results: dict[bytes, tuple[JobResult, bytes]] = {}
         self._events: dict[bytes, list[EncodedEvent]] = {}
 
     def read(self, message: pb.CompleteJobRequest) -> tuple[CompleteRequest, list[EncodedEvent]]:
@@ -58,22 +57,26 @@ class CompletionReader:
 
         The message is used up. Events without a timestamp are dated now.
         """
-        task_token, job_id = message.task_token, message.job_result.job_id
+        ended = message.job_result
+        task_token, job_id, output_json = message.task_token, ended.job_id, ended.output_json
         message.ClearField("task_token")
-        message.job_result.ClearField("job_id")
-        if message.job_result.output_json:
-            result, result_bytes = self._read_result(message.job_result)
-            events = self._read_events(message)
-        else:
-            result, result_bytes, events = self._read_known(message)
+        ended.ClearField("job_id")
+        if output_json:
+            ended.ClearField("output_json")
+        result, result_bytes, events = self._read_known(message)
+        if output_json:
+            result = result.with_output(output_json, result.output_sha256)
+            result.validate()
+            # The fields of a message may come in any order.
+            result_bytes += pb.JobResult(output_json=output_json).SerializeToString()
         return CompleteRequest(task_token, result, (), job_id, result_bytes), events
 
     def _read_known(self, message: pb.CompleteJobRequest) -> tuple[JobResult, bytes, list[EncodedEvent]]:
-        """Read one that is likely to be as another, result and all."""
+        """Read what is likely to be as that of another."""
         rest = message.SerializeToString()
         known = self._known.get(rest)
         if known is None:
-            known = self._known[rest] = *self._read_result(message.job_result), self._read_events(message)
+            known = self._known[rest] = *read_result(message.job_result), self._read_events(message)
         return known
 
     def _read_events(self, message: pb.CompleteJobRequest) -> list[EncodedEvent]:
@@ -83,19 +86,6 @@ class CompletionReader:
         if events is None:
             events = self._events[encoded] = admit_events(message.events, self._now)
         return events
-
-    def _read_result(self, message: pb.JobResult) -> tuple[JobResult, bytes]:
-        own = pb.JobResult(output_json=message.output_json, output_sha256=message.output_sha256)
-        message.ClearField("output_json")
-        message.ClearField("output_sha256")
-        common = message.SerializeToString()
-        known = self._results.get(common)
-        if known is None:
-            known = self._results[common] = read_result(message)
-        result = known[0].with_output(own.output_json, own.output_sha256)
-        result.validate()
-        # The fields of a message may come in any order.
-        return result, known[1] + own.SerializeToString()
 
 
 def complete_batch_to_pb(entries: Sequence[pb.CompleteJobRequest]) -> pb.CompleteJobsRequest:

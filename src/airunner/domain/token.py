@@ -11,7 +11,6 @@ import binascii
 import hashlib
 import hmac
 import uuid
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from airunner.domain.errors import InvalidTaskToken
@@ -26,7 +25,7 @@ _BLOCK_BYTES = 64
 _FIXED_BYTES = 16 + 4
 _MAX_TEXT = 4096
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
-_REMEMBERED = 4096
+_REMEMBERED = 2048
 MIN_KEY_BYTES = 16
 _TERMINATION_VERSION = "t1"
 _TERMINATION_LABEL = "airunner termination v1"
@@ -51,7 +50,8 @@ class TokenSigner:
         self._keys = tuple(keys)
         self._signatures = tuple(map(_Signature, keys))
         # A worker shows the token that it was given with every publish and heartbeat, mostly to us again.
-        self._known: OrderedDict[str, TaskToken] = OrderedDict()
+        self._known: dict[str, TaskToken] = {}
+        self._known_before: dict[str, TaskToken] = {}
 
     def encode(self, token: TaskToken) -> str:
         """Return the signed text of a token."""
@@ -63,7 +63,7 @@ class TokenSigner:
 
     def decode(self, text: str) -> TaskToken:
         """Return the token of a signed text; whatever is not exactly what `encode` makes is refused."""
-        known = self._known.get(text)
+        known = self._known.get(text) or self._known_before.get(text)
         if known is None:
             known = self._verify(text)
             self._remember(text, known)
@@ -78,9 +78,10 @@ class TokenSigner:
         return LabelledSigner([hmac.digest(key, label.encode(), "sha256") for key in self._keys])
 
     def _remember(self, text: str, token: TaskToken) -> None:
+        if len(self._known) >= _REMEMBERED:
+            # All at once: to forget the oldest with each new one costs more than to sign.
+            self._known_before, self._known = self._known, {}
         self._known[text] = token
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
 
     def _verify(self, text: str) -> TaskToken:
         version, _, body = text.partition(".")

@@ -56,7 +56,7 @@ class Cancellation:
 
     def __init__(self) -> None:
         self._requested = False
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: tuple[Callable[[], None], ...] = ()
 
     def is_set(self) -> bool:
         """Return whether cancellation was requested."""
@@ -65,7 +65,7 @@ class Cancellation:
     def set(self) -> None:
         """Request cancellation and run the callbacks; only the first call has an effect."""
         self._requested = True
-        callbacks, self._callbacks = self._callbacks, []
+        callbacks, self._callbacks = self._callbacks, ()
         for callback in callbacks:
             callback()
 
@@ -74,7 +74,7 @@ class Cancellation:
         if self._requested:
             callback()
         else:
-            self._callbacks.append(callback)
+            self._callbacks = (*self._callbacks, callback)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -205,16 +205,13 @@ class Consumer(Generic[T, R]):
 
     def _finish(self, results: Sequence[tuple[Delivery[T], R]]) -> None:
         """Ack deliveries whose processing has returned; those that were given up are left out."""
-        for delivery, result in results:
-            held = self._held.get(delivery)
-            if held is None:
-                continue
-            self._running -= 1
-            if delivery.lost:
-                self._forget(delivery)
-            else:
-                held.settling = True
-                self._settlements.ack(delivery, result)
+        known = [entry for entry in results if entry[0] in self._held]
+        self._running -= len(known)
+        self._forget([delivery for delivery, _ in known if delivery.lost])
+        processed = [entry for entry in known if not entry[0].lost]
+        for delivery, _ in processed:
+            self._held[delivery].settling = True
+        self._settlements.ack(processed)
         self._change.notify()
 
     def _fail(self, delivery: Delivery[T], error: BaseException) -> None:
@@ -224,7 +221,7 @@ class Consumer(Generic[T, R]):
             return
         self._running -= 1
         if delivery.lost or isinstance(error, VisibilityLost):
-            self._forget(delivery)
+            self._forget([delivery])
             return
         held.settling = True
         if isinstance(error, asyncio.CancelledError):
@@ -238,10 +235,11 @@ class Consumer(Generic[T, R]):
             delay = delay if again.delay_seconds is None else again.delay_seconds
             self._settlements.release(delivery, delay, str(again))
 
-    def _forget(self, delivery: Delivery[T]) -> None:
-        held = self._held.pop(delivery, None)
-        if held and held.extender:
-            held.extender.cancel()
+    def _forget(self, deliveries: Iterable[Delivery[T]]) -> None:
+        for delivery in deliveries:
+            held = self._held.pop(delivery, None)
+            if held and held.extender:
+                held.extender.cancel()
         self._change.notify()
 
     async def _drain(self) -> None:
@@ -261,8 +259,7 @@ class Consumer(Generic[T, R]):
         self._cancel_all()
         self._settlements.abandon()
         await self._until(lambda: self._running == 0, self._clock.now() + _LAST_MOMENT_MS)
-        for delivery in list(self._held):
-            self._forget(delivery)
+        self._forget(list(self._held))
 
     def _cancel_all(self) -> None:
         for held in self._held.values():

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from airunner.domain.background import BackgroundTasks, WakeUp
 from airunner.domain.errors import error_text
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
 
     from airunner.domain.clock import Clock
     from airunner.domain.errors import PermanentFailure
@@ -23,15 +23,17 @@ _log = get_logger("airunner.consumer")
 
 _MAX_SETTLEMENTS: Final = 100
 
+OnSettled: TypeAlias = "Callable[[Sequence[Delivery[T]]], None]"
+
 
 class Settlements(Generic[T, R]):
     """Acks many deliveries in one call, and releases or dead-letters each by itself, in the background.
 
-    Acks gather while a call is on its way. `on_settled` is called for every delivery once its report is over,
-    also for one that failed: its visibility lapses, and others are still settled.
+    Acks gather while a call is on its way. `on_settled` is called with deliveries whose report is over,
+    also with one that failed: its visibility lapses, and others are still settled.
     """
 
-    def __init__(self, source: Source[T, R], clock: Clock, on_settled: Callable[[Delivery[T]], None]) -> None:
+    def __init__(self, source: Source[T, R], clock: Clock, on_settled: OnSettled[T]) -> None:
         self._source = source
         self._on_settled = on_settled
         self._finished: deque[tuple[Delivery[T], R]] = deque()
@@ -40,9 +42,9 @@ class Settlements(Generic[T, R]):
             lambda key, error: _log.error("settlement.failed", key=key, error=error_text(error))
         )
 
-    def ack(self, delivery: Delivery[T], result: R) -> None:
-        """Report a delivery that was processed."""
-        self._finished.append((delivery, result))
+    def ack(self, processed: Sequence[tuple[Delivery[T], R]]) -> None:
+        """Report deliveries that were processed, each with its result."""
+        self._finished.extend(processed)
         self._added.notify()
 
     def release(self, delivery: Delivery[T], delay_seconds: float, error: str) -> None:
@@ -72,10 +74,9 @@ class Settlements(Generic[T, R]):
         except Exception as error:  # noqa: BLE001  whatever it is, the next ones are reported
             _log.error("ack.failed", settlements=len(together), error=error_text(error))
         finally:
-            for delivery, _ in together:
-                self._on_settled(delivery)
+            self._on_settled([delivery for delivery, _ in together])
 
     def _begin(self, delivery: Delivery[T], report: Coroutine[Any, Any, None]) -> None:
         # In a task of its own, which outlives the processing of the delivery.
         task = self._single.begin(delivery.key, report)
-        task.add_done_callback(lambda _: self._on_settled(delivery))
+        task.add_done_callback(lambda _: self._on_settled([delivery]))

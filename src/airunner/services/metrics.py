@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from airunner import telemetry
-from airunner.domain.job import Outcome
+from airunner.domain.job import JobState, Outcome
 from airunner.domain.record import record
 
 if TYPE_CHECKING:
@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from airunner.domain.lifecycle import Lifecycle
     from airunner.telemetry.instruments import Histogram
 
+T = TypeVar("T")
+
 
 def dequeued(jobs: Sequence[Job], lost: int) -> None:
     """Count claims; `lost` of these jobs were held by a worker that never released them."""
-    lives = [job.life for job in jobs]
-    telemetry.jobs_dequeued.add(len(lives))
-    again = [life.attempt - life.handed_back > 1 or life.silent_attempts > 1 for life in lives]
-    telemetry.jobs_redelivered.add(sum(again))
-    _record(telemetry.jobs_queue_wait, [life.updated_at - life.due_at for life in lives if life.attempt == 1])
+    telemetry.jobs_dequeued.add(len(jobs))
+    for life, times in _counted([job.life for job in jobs]):
+        is_again = life.attempt - life.handed_back > 1 or life.silent_attempts > 1
+        telemetry.jobs_redelivered.add(times if is_again else 0)
+        if life.attempt == 1:
+            telemetry.jobs_queue_wait.record((life.updated_at - life.due_at) / 1000, times)
     if lost:
         telemetry.attempts_lost.add(lost, "redelivered")
 
@@ -42,7 +45,8 @@ def completed(jobs: Sequence[Completed], now: int) -> None:
     """Count the completions of one call; a repetition, which finds an older end, is none."""
     jobs = [job for job in jobs if job.life.finished_at == now]
     _ended([job.life for job in jobs])
-    published([event for job in jobs for event in job.events])
+    for events, times in _counted([job.events for job in jobs]):
+        published(events, times)
     _record(telemetry.jobs_processing_time, [took for job in jobs if (took := _took(job, now)) is not None])
 
 
@@ -68,19 +72,23 @@ def ended(life: Lifecycle, now: int) -> bool:
     return True
 
 
-def published(events: Sequence[EncodedEvent]) -> None:
-    """Count events that were accepted. A range that was stored before counts again: repetitions are rare."""
+def published(events: Sequence[EncodedEvent], times: int = 1) -> None:
+    """Count events that were accepted, of so many jobs.
+
+    A range that was stored before counts again: repetitions are rare.
+    """
     if events:
         covered = [event.last_sequence - event.first_sequence for event in events]
-        telemetry.events_published.add(sum(covered) + len(covered))
-        telemetry.events_batches.add(len(covered))
-        telemetry.events_published_bytes.add(sum([len(event.payload) for event in events]))
+        telemetry.events_published.add(times * (sum(covered) + len(covered)))
+        telemetry.events_batches.add(times * len(covered))
+        telemetry.events_published_bytes.add(times * sum([len(event.payload) for event in events]))
 
 
 def _ended(lives: Sequence[Lifecycle]) -> None:
-    counts = Counter([(life.state, life.result.outcome) for life in lives if life.result])
+    # By numbers: the hash of a member is a call.
+    counts = Counter([(int(life.state), int(life.result.outcome)) for life in lives if life.result])
     for (state, outcome), times in counts.items():
-        telemetry.jobs_completed.add(times, state.name.lower(), outcome.name.lower())
+        telemetry.jobs_completed.add(times, JobState(state).name.lower(), Outcome(outcome).name.lower())
 
 
 def _took(job: Completed, now: int) -> int | None:
@@ -90,6 +98,12 @@ def _took(job: Completed, now: int) -> int | None:
     result = job.life.result
     # Claimed before this server started; what the worker says comes close.
     return result.completed_at - result.started_at if result and result.started_at else None
+
+
+def _counted(values: Sequence[T]) -> list[tuple[T, int]]:
+    """Return each object once, and how often it is there: jobs of one call share most of what they have."""
+    objects = {id(value): value for value in values}
+    return [(objects[key], times) for key, times in Counter(map(id, values)).items()]
 
 
 def _record(histogram: Histogram, millis: Sequence[int]) -> None:

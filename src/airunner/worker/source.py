@@ -107,7 +107,7 @@ class JobSource:
             return ()
         request = self._request(queues, max_deliveries)
         try:
-            deliveries = [self._delivery(dequeued) for dequeued in await self._jobs.dequeue_jobs(request)]
+            deliveries = self._deliveries(await self._jobs.dequeue_jobs(request))
         except AirunnerError:
             telemetry.receives_failed.add(1)
             raise
@@ -209,7 +209,18 @@ class JobSource:
         lost = {one.key for one, held in zip(last_tries, answers, strict=True) if held is None}
         return [delivery for delivery in deliveries if delivery.key not in lost]
 
-    def _delivery(self, dequeued: DequeuedJob) -> Delivery[Attempt]:
+    def _deliveries(self, dequeued: Sequence[DequeuedJob]) -> list[Delivery[Attempt]]:
+        """Return what was dequeued together, for the consumer; most of it shares one heartbeat."""
+        intervals: dict[tuple[int, int], float] = {}
+        deliveries = []
+        for one in dequeued:
+            alike = id(one.job.life), id(one.job.execution)
+            delivery = self._delivery(one, intervals.get(alike))
+            intervals[alike] = delivery.extend_after_seconds
+            deliveries.append(delivery)
+        return deliveries
+
+    def _delivery(self, dequeued: DequeuedJob, extend_after_seconds: float | None) -> Delivery[Attempt]:
         attempt = Attempt(
             job=dequeued.job,
             task_token=dequeued.task_token,
@@ -217,11 +228,13 @@ class JobSource:
         )
         if dequeued.job.execution.assumed:
             _log.warning("job.no_execution_config", job_id=dequeued.job.job_id)
+        if extend_after_seconds is None:
+            extend_after_seconds = min(_EXTEND_AFTER_SECONDS, _heartbeat_seconds(attempt))
         return Delivery(
             body=attempt,
             key=dequeued.job.job_id,
             attempt=max(1, dequeued.job.attempt),
-            extend_after_seconds=min(_EXTEND_AFTER_SECONDS, _heartbeat_seconds(attempt)),
+            extend_after_seconds=extend_after_seconds,
         )
 
     async def _heartbeat(self, attempt: Attempt, wait_seconds: int) -> HeldJob | None:

@@ -65,6 +65,7 @@ def _begin(tx: Transaction, found: Sequence[rows.Row], demand: Demand, now: int)
     begun = {row[-1]: claimed[id(life)] for row, life in zip(found, lives, strict=True)}
     jobs = rows.jobs_from_rows(found, begun.values())
     _save_alike(tx, rows.SAVE_CLAIMS, begun)
+    tx.known.lives.keep(zip((job.job_id for job in jobs), begun.items(), strict=True))
     for life in claimed.values():
         tx.known.note(jobs[0].queue, rows.wake_time(life))
     return jobs
@@ -77,6 +78,7 @@ def _end_unreadable(tx: Transaction, found: Sequence[rows.Row], now: int) -> Non
             success=False, outcome=Outcome.FAILURE, error_message="the job cannot be read", completed_at=now
         )
     )
+    tx.known.lives.forget()
     for row in found:
         values = (int(JobState.FAILED), now, now, result, row[-1])
         tx.connection.execute(rows.END_UNREADABLE, values)
@@ -86,9 +88,8 @@ def _end_unreadable(tx: Transaction, found: Sequence[rows.Row], now: int) -> Non
 
 def complete(tx: Transaction, completions: Sequence[Completion], now: int) -> list[Lifecycle | AirunnerError]:
     """End jobs, each with its own outcome."""
-    job_ids = [rows.uuid_bytes(completion.key.job_id) for completion in completions]
-    ends = _Ends(now, _load_many(tx, job_ids))
-    outcomes = [ends.complete(*entry) for entry in zip(job_ids, completions, strict=True)]
+    ends = _Ends(now, _find(tx, [completion.key.job_id for completion in completions]))
+    outcomes = [ends.complete(completion) for completion in completions]
     insert_events(tx, ends.events)
     tx.connection.results.update(ends.results)
     try:
@@ -110,7 +111,7 @@ def insert_events(tx: Transaction, events: list[rows.Row]) -> None:
 class _Ends:
     """Completions of one call as they are worked through, and what is to be written for them."""
 
-    def __init__(self, now: int, loaded: dict[bytes, tuple[int, Lifecycle]]) -> None:
+    def __init__(self, now: int, loaded: dict[str, tuple[int, Lifecycle]]) -> None:
         self._now = now
         self._loaded = loaded
         self._by_identity: dict[tuple[int, int, int, int], _End] = {}
@@ -119,8 +120,9 @@ class _Ends:
         self.lives: dict[int, Lifecycle] = {}
         self.results: dict[int, bytes] = {}
 
-    def complete(self, job_id: bytes, completion: Completion) -> Lifecycle | AirunnerError:
+    def complete(self, completion: Completion) -> Lifecycle | AirunnerError:
         """Return the outcome of one entry; one that repeats an earlier one meets the job as that left it."""
+        job_id = completion.key.job_id
         if job_id not in self._loaded:
             return JobNotFound()
         row_id, life = self._loaded[job_id]
@@ -168,15 +170,23 @@ class _Ends:
         return known
 
 
-def _load_many(tx: Transaction, job_ids: Sequence[bytes]) -> dict[bytes, tuple[int, Lifecycle]]:
+def _find(tx: Transaction, job_ids: Sequence[str]) -> dict[str, tuple[int, Lifecycle]]:
+    """Return the rows and lives of those jobs that there are; most were claimed a short while ago."""
+    found = tx.known.lives.take(job_ids)
+    if len(found) < len(job_ids):
+        found.update(_load_many(tx, [job_id for job_id in job_ids if job_id not in found]))
+    return found
+
+
+def _load_many(tx: Transaction, job_ids: Sequence[str]) -> dict[str, tuple[int, Lifecycle]]:
     """Return the rows and lives of those jobs that there are, with one statement for all."""
     marks = ", ".join("?" * len(job_ids))
     found = tx.connection.execute(
         f"SELECT {rows.LIFE}, id, job_id FROM jobs WHERE job_id IN ({marks})",
-        [rows.blob(job_id) for job_id in job_ids],
+        [rows.blob(rows.uuid_bytes(job_id)) for job_id in job_ids],
     ).fetchall()
     lives = rows.lives_from_rows(found)
-    return {row[-1]: (row[-2], life) for row, life in zip(found, lives, strict=True)}
+    return {rows.uuid_text(row[-1]): (row[-2], life) for row, life in zip(found, lives, strict=True)}
 
 
 def _save_alike(tx: Transaction, statement: str, lives: dict[int, Lifecycle]) -> None:

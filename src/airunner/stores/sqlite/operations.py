@@ -92,6 +92,7 @@ def release(tx: Transaction, release: Release, now: int) -> Lifecycle:
 
 def cancel(tx: Transaction, job_id: str, now: int, by: str, queues: Collection[str] = ()) -> Job:
     """Cancel a job; where queues are given, one of these."""
+    tx.known.lives.drop(job_id)
     row = tx.connection.execute(
         f"SELECT {rows.JOB}, jobs.id FROM jobs WHERE job_id = ?",
         (rows.uuid_bytes(job_id),),
@@ -184,6 +185,8 @@ def drop_secrets(tx: Transaction) -> None:
 
 
 def _load(tx: Transaction, job_id: str) -> tuple[int, str, Lifecycle]:
+    """Return the row of a job that is about to change."""
+    tx.known.lives.drop(job_id)
     row = tx.connection.execute(
         f"SELECT id, queue, {rows.LIFE} FROM jobs WHERE job_id = ?",
         (rows.uuid_bytes(job_id),),
@@ -194,6 +197,8 @@ def _load(tx: Transaction, job_id: str) -> tuple[int, str, Lifecycle]:
 
 
 def _running(tx: Transaction) -> list[tuple[int, str, Lifecycle]]:
+    """Return the rows of all jobs that run, any of which may be about to change."""
+    tx.known.lives.forget()
     # Queue by queue, since the index begins with it.
     found = [
         row
@@ -302,7 +307,8 @@ def _end_expired(tx: Transaction, now: int) -> list[str]:
         f"SELECT id, job_id, queue, {rows.LIFE} FROM jobs WHERE expires_at <= ? LIMIT ?",
         (now, _ENDED_AT_ONCE),
     ).fetchall()
-    for row_id, _, queue, *life in expired:
+    for row_id, job_id, queue, *life in expired:
+        tx.known.lives.drop(rows.uuid_text(job_id))
         _save(tx, row_id, queue, lifecycle.expire(rows.life_from_row(tuple(life)), now=now))
     return [rows.uuid_text(row[1]) for row in expired]
 

@@ -1,4 +1,4 @@
-"""What the writer knows of its queues without asking the database again.
+"""What the writer knows of its queues, and of jobs it gave out, without asking the database again.
 
 Of each queue that somebody asked for: whether it is paused, and an instant before which nothing of it falls
 due or lapses. That instant may be too early, which costs one look, and never too late, which would leave a
@@ -9,6 +9,8 @@ with each rollback, and when another process has written to the file.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+
+from airunner.stores.sqlite.held_lives import HeldLives
 
 if TYPE_CHECKING:
     import sqlite3
@@ -26,6 +28,8 @@ class WakeTimes:
         self._version: int | None = None
         self._changed: set[str] = set()
         self._all_changed = True
+        self.lives = HeldLives()
+        """Of jobs that were claimed a short while ago."""
 
     def refresh(self, connection: sqlite3.Connection) -> None:
         """Forget everything if another process has written; call it as a transaction begins."""
@@ -37,6 +41,7 @@ class WakeTimes:
     def forget(self) -> None:
         """Know nothing, so that each queue is looked up when it is asked for."""
         self._wake_times.clear()
+        self.lives.forget()
         self._paused = None
         self.look_at_all()
 

@@ -93,8 +93,9 @@ class HandlerFastPath:
     ) -> None:
         """Call the handlers of deliveries, and start a task for each of the others."""
         self._finish, self._fail = finish, fail
-        get = self._handlers.get
-        found = [(delivery, get(delivery.body.job.params.handler)) for delivery in deliveries]
+        names = [delivery.body.job.params.handler for delivery in deliveries]
+        handlers = {name: self._handlers.get(name) for name in set(names)}
+        found = [(delivery, handlers[name]) for delivery, name in zip(deliveries, names, strict=True)]
         with_handler = [(delivery, handler) for delivery, handler in found if handler is not None]
         if with_handler:
             calls = self._call(with_handler)
@@ -138,26 +139,17 @@ class HandlerFastPath:
                 on_ended=self._on_ended,
                 run_sync=self._processes.run if self._processes else None,
             )
-        now, callbacks = self._clock.now(), self._callbacks
-        calls = [self._new_call(delivery, handler, callbacks, now) for delivery, handler in wanted]
+        now, callbacks, begins_to_print = self._clock.now(), self._callbacks, self._begins_to_print
+        calls = []
+        for delivery, handler in wanted:
+            output = JobOutput(callbacks, self._output_room, is_async=handler.is_async)
+            output.on_first_output, output.owner = begins_to_print, delivery
+            calls.append(_new_call(delivery, handler, output, now))
         self._calls.begin(calls)
         if _log.is_enabled_for(logging.INFO):
             for delivery, _ in wanted:
                 log_start(delivery.body.job)
         return calls
-
-    def _new_call(
-        self, delivery: Delivery[Attempt], handler: Handler, callbacks: LoopCallbacks, now: int
-    ) -> AttemptCall:
-        attempt = delivery.body
-        output = JobOutput(callbacks, self._output_room, is_async=handler.is_async)
-        output.on_first_output = lambda: self._begins_to_print(delivery)
-        job = attempt.job
-        # Many handlers take no context, and need none.
-        context = _context(job, output) if handler.arguments.wants_context else None
-        call = HandlerCall(delivery, handler, job.params.payload_json, output=output, context=context)
-        attempt.call, attempt.started_at, attempt.begun = call, now, True
-        return call
 
     def _hand_over_unsettled(self, calls: Sequence[AttemptCall]) -> None:
         for call in calls:
@@ -251,6 +243,16 @@ class HandlerFastPath:
             for delivery, outcome in ended:
                 log_end(delivery.body.job, outcome.result)
         self._finish(ended)
+
+
+def _new_call(delivery: Delivery[Attempt], handler: Handler, output: JobOutput, now: int) -> AttemptCall:
+    attempt = delivery.body
+    job = attempt.job
+    # Many handlers take no context, and need none.
+    context = _context(job, output) if handler.arguments.wants_context else None
+    call = HandlerCall(delivery, handler, job.params.payload_json, output=output, context=context)
+    attempt.call, attempt.started_at, attempt.begun = call, now, True
+    return call
 
 
 def _context(job: Job, output: JobOutput) -> Context:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from airunner.domain.errors import VisibilityLost
 from airunner.domain.event import Progress
@@ -12,7 +13,7 @@ from airunner.domain.lines import LineSplitter
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from airunner.handlers.loop_callbacks import LoopCallbacks
     from airunner.worker.publishing.report import AttemptReport
@@ -22,6 +23,8 @@ _WAITING_BYTES: Final = 1024 * 1024
 # What an async handler may have waiting when it writes on and on without an await; more is lost.
 _UNAWAITED_BYTES: Final = 32 * 1024 * 1024
 _TOO_FAST: Final = "an async handler wrote faster than its output could be taken, without an await"
+# For all that print nothing, which are most.
+_NO_SPLITTERS: Final[Mapping[bool, LineSplitter]] = MappingProxyType({})
 
 OutputLines: TypeAlias = tuple[list[bytes], bool]
 """Lines, and whether they go to standard error."""
@@ -30,7 +33,8 @@ OutputLines: TypeAlias = tuple[list[bytes], bool]
 class JobOutput:
     """Implements OutputSink. The order of all output, on both streams, is kept.
 
-    Output waits until a report is attached; `on_first_output` is called when there is some and no report.
+    Output waits until a report is attached; when there is some and no report, `on_first_output` is called
+    with the `owner`: one function serves many outputs.
     `write` blocks a handler that writes faster than the server takes. On the loop of async handlers it would
     block them all: there the one that writes is held back at its next await (`room`), and what it writes
     without one is lost beyond 32 MiB, with a Gap in its place. From `close` on what comes is dropped:
@@ -39,18 +43,20 @@ class JobOutput:
 
     __slots__ = (
         *("_bytes", "_callbacks", "_closed", "_held_back", "_is_async", "_lost_lines", "_pending"),
-        *("_posted", "_progress", "_report", "_room", "_sealed", "_splitters", "_waiting", "on_first_output"),
+        *("_posted", "_progress", "_report", "_room", "_sealed", "_splitters", "_waiting"),
+        *("on_first_output", "owner"),
     )
 
     def __init__(
         self, callbacks: LoopCallbacks, room: threading.Condition, *, is_async: bool = False
     ) -> None:
-        self.on_first_output: Callable[[], None] | None = None
+        self.on_first_output: Callable[[Any], None] | None = None
+        self.owner: object = None
         self._report: AttemptReport | None = None
         self._callbacks = callbacks
         # One for all: most handlers print little, and a lock of its own costs more than it saves.
         self._room = room
-        self._splitters: dict[bool, LineSplitter] = {}
+        self._splitters: Mapping[bool, LineSplitter] = _NO_SPLITTERS
         self._is_async = is_async
         self._held_back: tuple[asyncio.Future[None], ...] = ()
         self._pending: list[OutputLines | int] = []
@@ -93,7 +99,8 @@ class JobOutput:
         with self._room:
             splitter = self._splitters.get(is_stderr)
             if splitter is None:
-                splitter = self._splitters[is_stderr] = LineSplitter()
+                splitter = LineSplitter()
+                self._splitters = {**self._splitters, is_stderr: splitter}
             lines = splitter.feed(text.encode("utf-8", "backslashreplace"))
             if self._is_losing() and self._must_not_wait():
                 self._lost_lines += len(lines)
@@ -208,7 +215,7 @@ class JobOutput:
             return
         if self._report is None:
             if self.on_first_output:
-                self.on_first_output()
+                self.on_first_output(self.owner)
             return
         with self._room:
             pending, self._pending = self._pending, []
