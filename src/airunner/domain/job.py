@@ -311,7 +311,7 @@ class Job:
 
 
 def mint_request_id() -> str:
-    """Return a new id for a request: a UUIDv7 too, so that what is new lies together in the indexes of stores."""
+    """Return a new id for a request: a UUIDv7 too, so that new ones lie together in an index."""
     return mint_job_id(time.time_ns() // 1_000_000)
 
 

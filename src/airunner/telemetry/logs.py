@@ -5,6 +5,7 @@ Whoever uses airunner as a library and has not configured structlog gets warning
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import threading
@@ -17,6 +18,9 @@ from airunner.telemetry.instruments import Counter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# One for all lines: to make one costs as much as to use it.
+_to_json = json.JSONEncoder(default=repr).encode
 
 logs_dropped = Counter("airunner.logs.dropped", "Log lines that could not be written")
 
@@ -37,7 +41,7 @@ def set_up_logs(level: str, style: str = "auto") -> None:
         # A traceback shows where, never the values there: they may be secret.
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
         if people
-        else structlog.processors.JSONRenderer()
+        else structlog.processors.JSONRenderer(serializer=lambda fields, **_: _to_json(fields))
     )
     lines = _LineWriter(sys.stderr)
     structlog.configure(

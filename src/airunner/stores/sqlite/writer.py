@@ -293,7 +293,10 @@ class GroupCommitWriter:
 
     def _perform(self, tx: Transaction, entry: _Entry[Any], *, guarded: bool) -> _Reply:
         try:
-            with _undone_alone(tx, guarded=guarded):
+            if guarded:
+                with _undone_alone(tx):
+                    result = entry.operation(tx)
+            else:
                 result = entry.operation(tx)
         except AirunnerError as error:
             return _Reply(entry.answer, error=error)
@@ -336,7 +339,10 @@ class GroupCommitWriter:
         failure: AirunnerError | None = None
         jobs: Sequence[Job] = ()
         try:
-            with _undone_alone(tx, guarded=guarded):
+            if guarded:
+                with _undone_alone(tx):
+                    jobs = self._serve(tx, demand)
+            else:
                 jobs = self._serve(tx, demand)
         except Exception as error:
             if not guarded or isinstance(error, _RolledBack):
@@ -413,15 +419,12 @@ def _begin(connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def _undone_alone(tx: Transaction, *, guarded: bool) -> Iterator[None]:
-    """Undo what the block wrote when it fails, if guarded.
+def _undone_alone(tx: Transaction) -> Iterator[None]:
+    """Undo what the block wrote when it fails, and nothing else.
 
     A savepoint outside a transaction would begin one and commit it by itself: so where SQLite has undone all
     of the group, nothing more of it is done.
     """
-    if not guarded:
-        yield
-        return
     connection = tx.connection
     connection.execute("SAVEPOINT operation")
     try:
