@@ -22,7 +22,7 @@ from airunner.codec.events import encode_event
 from airunner.codec.jobs import encode_params
 from airunner.domain.clock import SystemClock
 from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import JobParams, JobResult, Outcome, mint_job_id
+from airunner.domain.job import JobParams, JobResult, Outcome, mint_uuid
 from airunner.stores.aws.layout import Layout
 from airunner.stores.aws.store import AwsStore
 from airunner.stores.records import AttemptKey, Completion, NewJob
@@ -159,7 +159,7 @@ async def _cpu_micros(call: Callable[[int], Awaitable[None]], store: AwsStore) -
 async def _enqueue(store: AwsStore, now: int) -> None:
     params = JobParams(command="make", args=("test",))
     new = NewJob(
-        job_id=mint_job_id(now),
+        job_id=mint_uuid(now),
         queue="default",
         principal=_NAME,
         request_id=str(uuid.uuid4()),

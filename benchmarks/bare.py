@@ -11,7 +11,7 @@ from airunner.codec.events import encode_event
 from airunner.codec.jobs import encode_params
 from airunner.domain.event import EncodedEvent
 from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import mint_job_id, mint_request_id
+from airunner.domain.job import mint_uuid
 from airunner.stores.records import NewJob
 from airunner.stores.sqlite import rows
 from airunner.stores.sqlite.migrations import migrate
@@ -22,10 +22,10 @@ from benchmarks.samples import PARAMS, output_of
 def new_job(queue: str = "default", now: int = 1_700_000_000_000) -> NewJob:
     """A job as the server would store it."""
     return NewJob(
-        job_id=mint_job_id(now),
+        job_id=mint_uuid(now),
         queue=queue,
         principal="anonymous",
-        request_id=mint_request_id(),
+        request_id=mint_uuid(time.time_ns() // 1_000_000),
         fingerprint=os.urandom(32),
         params=PARAMS,
         params_bytes=encode_params(PARAMS),

@@ -13,7 +13,7 @@ from airunner.codec.jobs import encode_params
 from airunner.domain.answers import Enqueued
 from airunner.domain.errors import AirunnerError, ResourceExhausted, Unavailable
 from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import JobParams, JobState, mint_job_id
+from airunner.domain.job import JobParams, JobState, mint_uuid
 from airunner.stores.aws.store import AwsStore
 from airunner.stores.aws.upkeep.open_jobs import TRUSTED_MS
 from airunner.stores.records import NewJob
@@ -56,7 +56,7 @@ async def small_pages(aws: StrictProxy, borrow_layout: BorrowLayout) -> AsyncIte
 
 async def enqueue(api: Api, max_queued: int) -> Enqueued | AirunnerError:
     now, params = api.clock.now(), JobParams(command="make")
-    job_id = mint_job_id(now)
+    job_id = mint_uuid(now)
     new = NewJob(
         job_id=job_id,
         queue=QUEUE,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from airunner.domain import limits
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.execution import BatchingConfig, ExecutionConfig
-from airunner.domain.job import JobParams, JobResult, Outcome, mint_job_id
+from airunner.domain.job import JobParams, JobResult, Outcome, mint_uuid
 from airunner.domain.requests import StreamRequest
 
 JOB = "0190f5a4-7c1e-7b3a-9d2f-1b6e5c4d3a21"
@@ -171,13 +171,13 @@ def test_secret_values_are_masked_and_others_are_not() -> None:
 
 @given(now=st.integers(0, 2**48 - 1))
 def test_a_minted_id_is_a_uuid_of_version_7(now: int) -> None:
-    minted = uuid.UUID(mint_job_id(now))
+    minted = uuid.UUID(mint_uuid(now))
     assert minted.version == 7
     assert minted.variant == uuid.RFC_4122
     assert minted.int >> 80 == now
 
 
 def test_minted_ids_are_distinct_and_sort_by_their_time() -> None:
-    assert len({mint_job_id(1) for _ in range(10_000)}) == 10_000
-    minted = [mint_job_id(now) for now in range(1_700_000_000_000, 1_700_000_001_000)]
+    assert len({mint_uuid(1) for _ in range(10_000)}) == 10_000
+    minted = [mint_uuid(now) for now in range(1_700_000_000_000, 1_700_000_001_000)]
     assert minted == sorted(minted)

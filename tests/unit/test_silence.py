@@ -60,11 +60,11 @@ async def test_many_waits_have_one_timer(monkeypatch: pytest.MonkeyPatch) -> Non
     loop, made = asyncio.get_running_loop(), list[float]()
     call_at = loop.call_at
 
-    def counting(when: float, *rest: object, **more: object) -> asyncio.TimerHandle:
+    def counted(when: float, *rest: object, **more: object) -> asyncio.TimerHandle:
         made.append(when)
         return call_at(when, *rest, **more)  # type: ignore[arg-type]  # passed on as it came
 
-    monkeypatch.setattr(loop, "call_at", counting)
+    monkeypatch.setattr(loop, "call_at", counted)
     with closing(SilenceLimit(LONG)) as silence:
         for _ in range(10):
             with silence:

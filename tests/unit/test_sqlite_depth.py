@@ -13,7 +13,7 @@ from airunner.codec.jobs import encode_params
 from airunner.domain.answers import Enqueued
 from airunner.domain.errors import AirunnerError, ResourceExhausted
 from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import JobParams, JobState, mint_job_id
+from airunner.domain.job import JobParams, JobState, mint_uuid
 from airunner.services.composition import ServiceRules, Services
 from airunner.services.jobs import JobRules
 from airunner.stores.records import Demand, NewJob
@@ -37,7 +37,7 @@ def connection(tmp_path: Path) -> Iterator[schema.SqliteConnection]:
 
 
 def new_job() -> NewJob:
-    job_id, params = mint_job_id(NOON), JobParams(command="make")
+    job_id, params = mint_uuid(NOON), JobParams(command="make")
     return NewJob(
         job_id=job_id,
         queue="builds",

@@ -19,7 +19,7 @@ from airunner.stores.sqlite import SqliteStore, operations
 from airunner.stores.sqlite.store import DATABASE
 from airunner.stores.sqlite.writer import Transaction
 from airunner.testing.clock import ManualClock
-from airunner.testing.factories import make_request, make_services, make_start, make_success
+from airunner.testing.factories import make_line, make_request, make_services, make_start, make_success
 
 Change = Callable[[SqliteStore, AttemptKey, int], Awaitable[object]]
 DEMAND = Demand(queues=("one",), max_jobs=10, visibility_seconds=60, waits=False)
@@ -57,6 +57,37 @@ async def test_the_ends_of_jobs_that_were_claimed_read_no_row(store: SqliteStore
     await complete(store, *keys, at=clock.now())
     assert any(text.startswith("UPDATE jobs") for text in statements)
     assert not any(text.startswith("SELECT") for text in statements)
+
+
+async def test_events_after_the_first_ones_of_an_attempt_read_no_row(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    key, *_ = await claim(store)
+    await store.append_events(key, encode_events([make_start()]), clock.now())
+    statements: list[str] = []
+    await store._write(lambda tx: tx.connection.set_trace_callback(statements.append))
+    for sequence in (2, 3):
+        clock.advance(1)
+        await store.append_events(key, encode_events([make_line(sequence)]), clock.now())
+    assert not any(text.startswith("SELECT") for text in statements)
+    life = await store.get_life(key.job_id)
+    assert (life.last_sequence, life.updated_at) == (3, clock.now())
+
+
+@pytest.mark.parametrize("change", ["extend", "cancel", "claim_anew", "other_process"])
+async def test_events_meet_the_job_as_it_is(store: SqliteStore, clock: ManualClock, change: str) -> None:
+    key, *_ = await claim(store)
+    await store.append_events(key, encode_events([make_start()]), clock.now())
+    await dict(zip(NAMES, CHANGES, strict=True))[change](store, key, clock.now())
+    before = await store.get_life(key.job_id)
+    events = encode_events([make_line(2)])
+    if before.attempt != key.attempt:
+        with pytest.raises(AttemptSuperseded):
+            await store.append_events(key, events, clock.now())
+        return
+    life = await store.append_events(key, events, clock.now())
+    assert life == await store.get_life(key.job_id)
+    assert (life.cancel_requested, life.visible_until) == (before.cancel_requested, before.visible_until)
 
 
 async def test_an_end_that_is_repeated_meets_the_first_one(store: SqliteStore, clock: ManualClock) -> None:

@@ -15,7 +15,7 @@ import pytest
 from airunner.domain.answers import Enqueued
 from airunner.domain.errors import FailedPrecondition, InternalError, InvalidArgument, Unavailable
 from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import JobParams, JobState, mint_job_id
+from airunner.domain.job import JobParams, JobState, mint_uuid
 from airunner.domain.listing import JobQuery
 from airunner.domain.requests import DequeueRequest
 from airunner.services.composition import Services
@@ -292,7 +292,7 @@ def demand() -> Demand:
 
 def bad_job() -> NewJob:
     return NewJob(
-        job_id=mint_job_id(NOON),
+        job_id=mint_uuid(NOON),
         queue="builds",
         principal="",
         request_id=str(uuid.uuid4()),

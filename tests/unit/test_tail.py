@@ -15,7 +15,7 @@ from airunner.domain.event import Event, EventType, Output, Position, StreamProg
 from airunner.domain.job import JobState
 from airunner.domain.requests import CompleteRequest, DequeueRequest, ReleaseRequest, StreamRequest
 from airunner.services.composition import Services
-from airunner.services.shared_pages import Committed, StreamedPage, Tail
+from airunner.services.streams.shared_pages import Committed, StreamedPage, Tail
 from airunner.stores.memory import MemoryStore
 from airunner.stores.records import EventPage, EventQuery
 from airunner.testing.clock import ManualClock

@@ -11,7 +11,7 @@ from airunner.client.connection import SILENCE_SECONDS
 from airunner.client.wire_client import WireClient
 from airunner.domain import limits
 from airunner.domain.errors import DeadlineExceeded
-from airunner.domain.job import JobParams, mint_request_id
+from airunner.domain.job import JobParams, mint_uuid
 from airunner.domain.outcomes import single
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class AsyncClient(WireClient):
         from airunner.domain.requests import EnqueueRequest
 
         request = EnqueueRequest(
-            request_id=request_id or mint_request_id(),
+            request_id=request_id or mint_uuid(self._clock.now()),
             queue=queue,
             params=params,
             delay_seconds=delay_seconds,

@@ -218,7 +218,7 @@ class StreamProgress:
     """How far a stream has come, and which single events of the next stored event it consists of."""
 
     def __init__(self, start: Position, from_timestamp: int = 0) -> None:
-        self._place = start.attempt, start.sequence
+        self._passed = start.attempt, start.sequence
         self.last_timestamp = 0
         """That of the last event that was looked at; no later one of its attempt is dated before it."""
         self.from_timestamp = from_timestamp
@@ -228,7 +228,7 @@ class StreamProgress:
     @property
     def position(self) -> Position:
         """The position that the stream has come to."""
-        return Position(*self._place)
+        return Position(*self._passed)
 
     def take(self, stored: EncodedEvent, event: Event) -> list[Event]:
         """Return the wanted ones of the single events of `event`, which `stored` holds, with their cursors.
@@ -247,25 +247,25 @@ class StreamProgress:
             wanted = self._take(stored.attempt, event.sequence, (event.timestamp,), (data,))
         else:
             wanted = self._take_whole(stored, event)
-        self._place = max(self._place, (stored.attempt, stored.last_sequence))
+        self._passed = max(self._passed, (stored.attempt, stored.last_sequence))
         return wanted
 
     def is_whole(self, stored: EncodedEvent) -> bool:
         """Return whether all single events of a stored one are wanted, whenever they were written."""
-        return not self.from_timestamp and self._place < (stored.attempt, stored.first_sequence)
+        return not self.from_timestamp and self._passed < (stored.attempt, stored.first_sequence)
 
     def pass_over(self, stored: EncodedEvent, last_timestamp: int) -> None:
         """Go on behind a stored event that is taken as a whole; its last single event has this time."""
         if stored.attempt != self._attempt:
             self._attempt, self.last_timestamp = stored.attempt, 0
         self.last_timestamp = max(self.last_timestamp, last_timestamp)
-        self._place = stored.attempt, stored.last_sequence
+        self._passed = stored.attempt, stored.last_sequence
 
     def _take(
         self, attempt: int, first: int, times: Sequence[int], datas: Sequence[EventData]
     ) -> list[Event]:
         """Return the wanted ones of events of consecutive sequences."""
-        (current, last), latest = self._place, self.last_timestamp
+        (current, last), latest = self._passed, self.last_timestamp
         # Sequences up to this one came before.
         seen = last if current == attempt else 0
         if current > attempt:
@@ -282,7 +282,10 @@ class StreamProgress:
     def _take_whole(self, stored: EncodedEvent, event: Event) -> list[Event]:
         """Return an event that covers several sequences, if its last one is wanted."""
         self.last_timestamp = max(self.last_timestamp, event.timestamp)
-        if (stored.attempt, stored.last_sequence) <= self._place or self.last_timestamp < self.from_timestamp:
+        if (
+            stored.attempt,
+            stored.last_sequence,
+        ) <= self._passed or self.last_timestamp < self.from_timestamp:
             return []
         self.from_timestamp = 0
         position = Position(stored.attempt, event.last_sequence)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airunner.rpc.entrance import Entrance
     from airunner.services.admission import Admission
     from airunner.services.events import EventService
-    from airunner.services.shared_pages import StreamedPage
+    from airunner.services.streams.shared_pages import StreamedPage
 
     Scope = dict[str, Any]
     Receive = Callable[[], Awaitable[dict[str, Any]]]

@@ -13,9 +13,9 @@ from airunner.domain.event import StreamProgress, start_position
 from airunner.services import metrics
 from airunner.services.call_log import log_replayed
 from airunner.services.caller import current_caller
-from airunner.services.following import Follower
 from airunner.services.notifier import job_bell
-from airunner.services.shared_pages import Committed
+from airunner.services.streams.shared_pages import Committed
+from airunner.services.streams.stream_position import StreamPosition
 from airunner.stores.records import AttemptKey, EventQuery
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from airunner.domain.event import EncodedEvent, Event, Position
     from airunner.domain.requests import StreamRequest
     from airunner.domain.token import TokenSigner
-    from airunner.services.following import Deliver
     from airunner.services.notifier import Notifier
-    from airunner.services.shared_pages import StreamedPage
+    from airunner.services.streams.shared_pages import StreamedPage
+    from airunner.services.streams.stream_position import Deliver
     from airunner.services.watchers import Watchers
     from airunner.services.worker_registry import WorkerRegistry
     from airunner.stores.base import JobStore
@@ -124,29 +124,29 @@ class EventService:
             self._watchers.watch(current_caller.get().principal, query.job_id),
             self._notifier.listen(job_bell(query.job_id)) as bell,
         ):
-            place = Follower(bell, query, request, deliver)
+            reached = StreamPosition(bell, query, request, deliver)
             quiet, replayed, rung = True, False, False
             while not self._stopping:
                 noted = bell.rings
-                shared = await place.look(self._store, rung=rung)
-                place.pass_over(shared)
-                if wanted := place.wanted_of(shared):
+                shared = await reached.look(self._store, rung=rung)
+                reached.pass_over(shared)
+                if wanted := reached.wanted_of(shared):
                     quiet = False
                     yield wanted
                 if shared.page.full:
                     continue
                 # All up to here is seen, the state of the job included.
-                place.looked = noted
+                reached.looked = noted
                 if not replayed:
                     replayed = True
-                    log_replayed(query.job_id, position, place.after)
-                if not request.follow or place.is_at_end(shared.page):
+                    log_replayed(query.job_id, position, reached.after)
+                if not request.follow or reached.is_at_end(shared.page):
                     return
                 if quiet:
                     # The reader of a job without events learns at once that it is connected.
                     quiet = False
                     yield None
-                while not (rung := await bell.follow(place.looked, self._poll_ms, place.take)):
+                while not (rung := await bell.follow(reached.looked, self._poll_ms, reached.take)):
                     yield None
                     if self._looks_again:
                         break

@@ -21,7 +21,7 @@ from airunner.domain.errors import (
     Unavailable,
 )
 from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import JobState, mint_job_id
+from airunner.domain.job import JobState, mint_uuid
 from airunner.domain.lifecycle import held
 from airunner.domain.listing import abridged
 from airunner.domain.outcomes import prepare_entries, send_entries, single
@@ -321,7 +321,7 @@ class JobService:
             )
         now = self._clock.now()
         copy = NewJob(
-            job_id=mint_job_id(now),
+            job_id=mint_uuid(now),
             queue=job.queue,
             principal=current_caller.get().principal,
             request_id=request_id,
@@ -398,7 +398,7 @@ class JobService:
         )
         execution = self._execution.current
         return NewJob(
-            job_id=mint_job_id(now),
+            job_id=mint_uuid(now),
             # Last of all: a request that is refused for something else makes no queue.
             queue=self._queue_names.check(request.queue),
             principal=caller.principal,

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from airunner.domain.background import WakeUp, end_wait
-from airunner.services.shared_pages import Tail
+from airunner.services.streams.shared_pages import Tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.domain.lifecycle import Lifecycle
     from airunner.services.replicas.ringer import Ringer
-    from airunner.services.shared_pages import Committed
+    from airunner.services.streams.shared_pages import Committed
 
 T = TypeVar("T")
 

@@ -57,20 +57,12 @@ def extend(tx: Transaction, key: AttemptKey, visibility_seconds: int, now: int) 
 
 def append(tx: Transaction, key: AttemptKey, events: Sequence[EncodedEvent], now: int) -> Lifecycle:
     """Store the events that continue the attempt."""
-    row_id, queue, before = _load(tx, key.job_id)
+    held = tx.known.lives.take((key.job_id,)).get(key.job_id)
+    if held is None or held[1].silent_attempts:
+        return _append_first(tx, key, events, now)
+    row_id, before = held
     life, fresh = lifecycle.append(before, key.attempt, events, now=now)
-    if fresh:
-        insert_events(tx, [rows.event_values(row_id, event, now) for event in fresh])
-    if life.silent_attempts != before.silent_attempts:
-        # The first sign of an attempt decides what its lapse costs, and so when the job wakes or expires.
-        return _save(tx, row_id, queue, life)
-    if fresh:
-        # Publishing moves no job between queues or states, so the indexes stay untouched.
-        tx.connection.execute(
-            "UPDATE jobs SET last_sequence = ?, updated_at = ? WHERE id = ?",
-            (life.last_sequence, now, row_id),
-        )
-    return life
+    return _save_events(tx, key.job_id, row_id, life, fresh)
 
 
 def release(tx: Transaction, release: Release, now: int) -> Lifecycle:
@@ -194,6 +186,32 @@ def _load(tx: Transaction, job_id: str) -> tuple[int, str, Lifecycle]:
     if row is None:
         raise JobNotFound
     return row[0], row[1], rows.life_from_row(row[2:])
+
+
+def _append_first(tx: Transaction, key: AttemptKey, events: Sequence[EncodedEvent], now: int) -> Lifecycle:
+    """Store events of a job that is not known yet, or of an attempt that gave no sign before."""
+    row_id, queue, before = _load(tx, key.job_id)
+    life, fresh = lifecycle.append(before, key.attempt, events, now=now)
+    if life.silent_attempts == before.silent_attempts:
+        return _save_events(tx, key.job_id, row_id, life, fresh)
+    insert_events(tx, [rows.event_values(row_id, event, now) for event in fresh])
+    tx.known.lives.keep([(key.job_id, (row_id, life))])
+    # The first sign of an attempt decides what its lapse costs, and so when the job wakes or expires.
+    return _save(tx, row_id, queue, life)
+
+
+def _save_events(
+    tx: Transaction, job_id: str, row_id: int, life: Lifecycle, added: list[EncodedEvent]
+) -> Lifecycle:
+    if added:
+        insert_events(tx, [rows.event_values(row_id, event, life.updated_at) for event in added])
+        # Publishing moves no job between queues or states, so the indexes stay untouched.
+        tx.connection.execute(
+            "UPDATE jobs SET last_sequence = ?, updated_at = ? WHERE id = ?",
+            (life.last_sequence, life.updated_at, row_id),
+        )
+    tx.known.lives.keep([(job_id, (row_id, life))])
+    return life
 
 
 def _running(tx: Transaction) -> list[tuple[int, str, Lifecycle]]:

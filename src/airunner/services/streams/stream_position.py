@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from airunner.domain.event import wanted_types
-from airunner.services.shared_pages import SharedPage, StreamedPage, read_page
+from airunner.services.streams.shared_pages import SharedPage, StreamedPage, read_page
 from airunner.stores.records import cut_to_first
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Deliver: TypeAlias = "Callable[[StreamedPage], bool]"
 """Gives a page to a reader at once; False if that is not possible now, and then nothing was given."""
 
 
-class Follower:
+class StreamPosition:
     """Where a stream has come to, beside the bell of its job."""
 
     def __init__(

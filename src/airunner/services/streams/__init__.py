@@ -1,0 +1,1 @@
+"""What streams of events read, and how each comes to its reader."""
