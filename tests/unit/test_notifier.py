@@ -54,7 +54,7 @@ async def test_a_follower_is_left_alone_at_rings_that_it_deals_with(
 ) -> None:
     answers = [True, True, False]
     with notifier.listen("a") as bell:
-        following = asyncio.create_task(bell.follow(0, 1000, lambda: answers.pop(0)))
+        following = asyncio.create_task(bell.follow(0, lambda: answers.pop(0), lambda: 1_000_000_000_000_000))
         await until(lambda: clock.waiting == 1)
         for _ in range(2):
             notifier.ring("a")
@@ -62,22 +62,27 @@ async def test_a_follower_is_left_alone_at_rings_that_it_deals_with(
             assert not following.done()
         notifier.ring("a")
         assert await following
-        assert await bell.follow(2, 1000, lambda: True), "a ring between looking and waiting"
+        assert await bell.follow(2, lambda: True, lambda: 1_000_000_000_000_000), (
+            "a ring between looking and waiting"
+        )
     assert clock.waiting == 0
 
 
 @pytest.mark.parametrize("step_seconds", [0, -3600, 3600])
-async def test_a_follower_is_told_when_nothing_rang_for_a_while(
+async def test_a_follower_goes_on_when_it_is_time_whatever_rang(
     notifier: Notifier, clock: ManualClock, step_seconds: int
 ) -> None:
+    due_at = [clock.monotonic() + 1_000]
     with notifier.listen("a") as bell:
-        following = asyncio.create_task(bell.follow(0, 1000, lambda: True))
+        following = asyncio.create_task(bell.follow(0, lambda: True, lambda: due_at[0]))
         await until(lambda: clock.waiting == 1)
         clock.advance(0.6)
         notifier.ring("a")
+        due_at[0] += 600
         clock.step(step_seconds)
         for passed in (0.6, 0.3):
             clock.advance(passed)
+            notifier.ring("a")
             await asyncio.sleep(0)
             assert not following.done()
             assert clock.waiting == 1

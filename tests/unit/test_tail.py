@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -61,6 +62,35 @@ async def watch(services: Services, request: StreamRequest, seen: list[Event], p
             seen.append(event)
             for _ in range(pause):
                 await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("delivers", [True, False])
+async def test_a_reader_who_wants_nothing_of_what_comes_hears_that_the_stream_lives(delivers: bool) -> None:
+    """Clients take 45 s of silence for the end of a connection, however much others are told meanwhile."""
+    clock = ManualClock()
+    told_at: list[int] = []
+    async with make_services(MemoryStore(clock), clock) as services:
+        job_id, token = await begin(services)
+        request = StreamRequest(job_id=job_id, event_filter=frozenset({EventType.PROCESS_ERROR}))
+
+        async def read() -> None:
+            deliver = (lambda _: True) if delivers else None
+            async with aclosing(services.events.stream_pages(request, None, deliver)) as pages:
+                async for page in pages:
+                    assert page is None
+                    told_at.append(clock.monotonic())
+
+        reading = asyncio.create_task(read())
+        await until(lambda: len(told_at) == 1)
+        for sequence in range(1, 13):
+            await services.events.publish_events(token, [make_line(sequence)])
+            await settle()
+            clock.advance(10)
+            await settle()
+        reading.cancel()
+    gaps = [later - sooner for sooner, later in pairwise(told_at)]
+    assert len(gaps) >= 5
+    assert max(gaps) <= 25_000
 
 
 @pytest.mark.parametrize("watchers", [1, 10])

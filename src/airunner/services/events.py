@@ -45,7 +45,6 @@ class EventService:
         notifier: Notifier,
         watchers: Watchers,
         workers: WorkerRegistry,
-        poll_seconds: float = 15,
         looks_again: bool = True,
     ) -> None:
         self._store = store
@@ -54,7 +53,6 @@ class EventService:
         self._notifier = notifier
         self._watchers = watchers
         self._workers = workers
-        self._poll_ms = int(poll_seconds * 1000)
         # Whether a stream that nobody rang for reads the store all the same; not where that is paid for.
         self._looks_again = looks_again
         self._stopping = False
@@ -124,7 +122,7 @@ class EventService:
             self._watchers.watch(current_caller.get().principal, query.job_id),
             self._notifier.listen(job_bell(query.job_id)) as bell,
         ):
-            reached = StreamPosition(bell, query, request, deliver)
+            reached = StreamPosition(bell, query, request, self._clock, deliver)
             quiet, replayed, rung = True, False, False
             while not self._stopping:
                 noted = bell.rings
@@ -133,6 +131,7 @@ class EventService:
                 if wanted := reached.wanted_of(shared):
                     quiet = False
                     yield wanted
+                    reached.note_told()
                 if shared.page.full:
                     continue
                 # All up to here is seen, the state of the job included.
@@ -142,12 +141,14 @@ class EventService:
                     log_replayed(query.job_id, position, reached.after)
                 if not request.follow or reached.is_at_end(shared.page):
                     return
-                if quiet:
+                if quiet or reached.told_by() <= self._clock.monotonic():
                     # The reader of a job without events learns at once that it is connected.
                     quiet = False
                     yield None
-                while not (rung := await bell.follow(reached.looked, self._poll_ms, reached.take)):
+                    reached.note_told()
+                while not (rung := await bell.follow(reached.looked, reached.take, reached.told_by)):
                     yield None
+                    reached.note_told()
                     if self._looks_again:
                         break
         raise Unavailable("the server is shutting down")

@@ -13,7 +13,7 @@ from airunner.services.streams.shared_pages import Tail
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator, Mapping, Sequence
 
-    from airunner.domain.clock import Clock
+    from airunner.domain.clock import Clock, Timer
     from airunner.domain.lifecycle import Lifecycle
     from airunner.services.replicas.ringer import Ringer
     from airunner.services.streams.shared_pages import Committed
@@ -43,7 +43,6 @@ class Bell:
         self._clock = clock
         self._wake_up = WakeUp(clock)
         self._followers: dict[asyncio.Future[None], Callable[[], bool]] = {}
-        self._rung_at = 0
         self._looks: dict[Hashable, asyncio.Task[Any]] = {}
         self.rings = 0
         self.listeners = 0
@@ -58,7 +57,6 @@ class Bell:
         if committed is None or not self.tail.add(committed):
             self._unexplained = self.rings
         if self._followers:
-            self._rung_at = self._clock.monotonic()
             self._serve()
         self._wake_up.notify()
 
@@ -73,17 +71,18 @@ class Bell:
                 return False
         return True
 
-    async def follow(self, noted: int, patience_ms: int, take: Callable[[], bool]) -> bool:
-        """Wait for a ring after the noted count that is left; return False if none came for so long.
+    async def follow(self, noted: int, take: Callable[[], bool], told_by: Callable[[], int]) -> bool:
+        """Wait for a ring after the noted count that is left; return False if it is time to tell something.
 
         `take` is called at each ring, before whoever rang goes on, and says whether it dealt with it: then
-        nobody is woken. It must not wait, and what it raises counts as a ring that is left.
+        nobody is woken. It must not wait, and what it raises counts as a ring that is left. `told_by` says by
+        when, of the monotonic clock, whoever follows wants to be told something; it may get later.
         """
         if self.rings != noted:
             return True
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._followers[woken] = take
-        alarm = _Alarm(self._clock, patience_ms, lambda: self._rung_at, woken)
+        alarm = _Alarm(self._clock, told_by, woken)
         try:
             await woken
             return woken not in self._followers
@@ -133,27 +132,25 @@ class Bell:
 
 
 class _Alarm:
-    """Ends a wait when nothing rang for a while: one timer, set again only when it goes off too early."""
+    """Ends a wait when it is time: one timer, set again only when it goes off too early."""
 
-    def __init__(
-        self, clock: Clock, patience_ms: int, last_ring: Callable[[], int], waiting: asyncio.Future[None]
-    ) -> None:
+    def __init__(self, clock: Clock, due_at: Callable[[], int], waiting: asyncio.Future[None]) -> None:
         self._clock = clock
-        self._patience_ms = patience_ms
-        self._began_at = clock.monotonic()
-        self._last_ring = last_ring
+        self._due_at = due_at
         self._waiting = waiting
-        self._timer = clock.call_at(clock.now() + patience_ms, self._go_off)
+        self._timer = self._set()
 
     def cancel(self) -> None:
         """Leave the wait alone."""
         self._timer.cancel()
 
+    def _set(self) -> Timer:
+        left_ms = self._due_at() - self._clock.monotonic()
+        return self._clock.call_at(self._clock.now() + left_ms, self._go_off)
+
     def _go_off(self) -> None:
-        quiet_since = max(self._began_at, self._last_ring())
-        left_ms = quiet_since + self._patience_ms - self._clock.monotonic()
-        if left_ms > 0:
-            self._timer = self._clock.call_at(self._clock.now() + left_ms, self._go_off)
+        if self._due_at() > self._clock.monotonic():
+            self._timer = self._set()
         else:
             end_wait(self._waiting)
 

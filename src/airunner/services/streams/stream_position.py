@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from airunner.domain.event import wanted_types
 from airunner.services.streams.shared_pages import SharedPage, StreamedPage, read_page
@@ -12,11 +12,14 @@ from airunner.stores.records import cut_to_first
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airunner.domain.clock import Clock
     from airunner.domain.requests import StreamRequest
     from airunner.services.notifier import Bell
     from airunner.stores.base import JobStore
     from airunner.stores.records import EventPage, EventQuery
 
+SIGN_OF_LIFE_MS: Final = 15_000
+"""After so long a reader hears something, if only that the stream lives: clients take silence for the end."""
 Deliver: TypeAlias = "Callable[[StreamedPage], bool]"
 """Gives a page to a reader at once; False if that is not possible now, and then nothing was given."""
 
@@ -25,9 +28,11 @@ class StreamPosition:
     """Where a stream has come to, beside the bell of its job."""
 
     def __init__(
-        self, bell: Bell, query: EventQuery, request: StreamRequest, deliver: Deliver | None
+        self, bell: Bell, query: EventQuery, request: StreamRequest, clock: Clock, deliver: Deliver | None
     ) -> None:
         """`query` is for the first page; with `deliver`, pages can be given while the stream waits."""
+        self._clock = clock
+        self._told_at = clock.monotonic()
         self._bell = bell
         self._query = query
         self._wanted = wanted_types(request.event_filter)
@@ -64,6 +69,17 @@ class StreamPosition:
         if shared.page.events:
             self.after = shared.end
 
+    def note_told(self) -> None:
+        """Note that the reader has just got something, be it a sign of life."""
+        self._told_at = self._clock.monotonic()
+
+    def told_by(self) -> int:
+        """Return by when, of the monotonic clock, the reader is to hear something again.
+
+        Rings do not count: what they are for may be nothing that this reader wants.
+        """
+        return self._told_at + SIGN_OF_LIFE_MS
+
     def take(self) -> bool:
         """Deliver what the bell has just rung for; False if the stream has to look for itself."""
         shared = self._at_hand() if self._deliver else None
@@ -72,6 +88,8 @@ class StreamPosition:
         wanted = self.wanted_of(shared)
         if wanted and not self._deliver(wanted):
             return False
+        if wanted:
+            self.note_told()
         self.pass_over(shared)
         self.looked = self._bell.rings
         return True
