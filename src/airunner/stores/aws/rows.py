@@ -260,8 +260,10 @@ def _check_changes(row: Row, life: Lifecycle) -> Item:
         return check_of(row.queue, row.shard, life)
     if life.state is JobState.RUNNING and life.visible_until < before.visible_until:
         return check_of(row.queue, row.shard, life)
-    if life.cancel_requested and not before.cancel_requested:
+    is_cancelled = life.cancel_requested and not before.cancel_requested
+    if is_cancelled or (life.claimable_from is None and before.claimable_from is not None):
         # Its message may have been sent again already, and nobody may come for it: it is to end all the same.
+        # So it is after a cancellation, and when the holder of the last try gives its first sign too late.
         return check_of(row.queue, row.shard, life)
     if (life.state, life.attempt, life.due_at) == (before.state, before.attempt, before.due_at):
         return {}

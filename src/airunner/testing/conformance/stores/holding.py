@@ -188,6 +188,16 @@ class FirstLeaseConformance:
         await api.lapse(10)
         assert (await api.job(held)).state is JobState.FAILED
 
+    async def test_the_first_sign_of_a_last_try_that_comes_too_late_ends_the_job(self, api: Api) -> None:
+        """Without it the lapse was free: the job was put out again, and nobody may have come for it yet."""
+        held = await api.new_claim(make_request(max_attempts=1), visibility_seconds=10)
+        await api.lapse(10)
+        await publish(api, held)
+        await api.services.maintenance.run_once()
+        job = await api.job(held)
+        assert job.result is not None
+        assert (job.state, job.result.outcome) == (JobState.FAILED, Outcome.LOST)
+
 
 class LongLivesConformance:
     async def test_a_job_of_36_hours_stays_with_its_holder(self, api: Api) -> None:
