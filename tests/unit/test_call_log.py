@@ -208,11 +208,14 @@ async def test_at_info_only_calls_are_logged(
     assert [line["event"] for line in logs.all] == ["jobs.enqueued", "job.cancelled"]
 
 
+@pytest.mark.parametrize("knows_levels", [True, False])
 async def test_no_call_fails_because_of_its_log_line(
-    services: Services, monkeypatch: pytest.MonkeyPatch
+    services: Services, monkeypatch: pytest.MonkeyPatch, knows_levels: bool
 ) -> None:
     class FullDisk:
         def is_enabled_for(self, _level: int) -> bool:
+            if not knows_levels:
+                raise AttributeError("a logger of somebody else")
             return True
 
         def log(self, _level: int, event: str, **_: object) -> None:

@@ -31,28 +31,6 @@ _LATER_SECONDS = 0.05
 """Lines are written together, once answers have gone: one by one they would cost each call a tenth."""
 
 
-class _Waiting:
-    """Lines that wait for answers to go first."""
-
-    def __init__(self) -> None:
-        self.lines: deque[tuple[int, str, dict[str, Any]]] = deque()
-        self.logs_debug = False
-        """Whether lines about single jobs are wanted, as the first line found it."""
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def add(self, level: int, event: str, fields: dict[str, Any]) -> None:
-        """Keep a line; who wants none of its level is asked when it is written."""
-        loop = asyncio.get_running_loop()
-        if not self.lines or loop is not self._loop:
-            self._loop = loop
-            self.logs_debug = bool(_log.is_enabled_for(logging.DEBUG))
-            loop.call_later(_LATER_SECONDS, write_waiting)
-        self.lines.append((level, event, fields))
-
-
-_waiting = _Waiting()
-
-
 def log_enqueued(jobs: Sequence[NewJob]) -> None:
     """Log the jobs that one call has added; a repeated request adds none."""
     if not jobs:
@@ -153,3 +131,26 @@ def _write(level: int, event: str, **fields: Any) -> None:
 def _write_line(level: int, event: str, **fields: Any) -> None:
     with suppress(Exception):
         _log.log(level, event, **fields)
+
+
+class _Waiting:
+    """Lines that wait for answers to go first."""
+
+    def __init__(self) -> None:
+        self.lines: deque[tuple[int, str, dict[str, Any]]] = deque()
+        self.logs_debug = False
+        """Whether lines about single jobs are wanted, as the first line found it."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def add(self, level: int, event: str, fields: dict[str, Any]) -> None:
+        """Keep a line; who wants none of its level is asked when it is written."""
+        loop = asyncio.get_running_loop()
+        if not self.lines or loop is not self._loop:
+            self._loop = loop
+            with suppress(Exception):
+                self.logs_debug = bool(_log.is_enabled_for(logging.DEBUG))
+            loop.call_later(_LATER_SECONDS, write_waiting)
+        self.lines.append((level, event, fields))
+
+
+_waiting = _Waiting()
