@@ -229,7 +229,7 @@ async def test_no_call_fails_because_of_its_log_line(
     request = StreamRequest(job_id=job_id, follow=False)
     assert [event async for event in services.events.stream_events(request)] == []
     call_log.write_waiting()
-    assert not call_log._waiting.lines
+    assert not call_log._waiting.take()
 
 
 async def test_a_line_is_written_after_the_answer_and_by_itself(services: Services) -> None:

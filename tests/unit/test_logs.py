@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
-import threading
+from datetime import datetime, timedelta
 from io import StringIO
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 import structlog
 
 import airunner
-from airunner.telemetry.logs import lines_together, logs_dropped, set_up_logs
+from airunner.telemetry.logs import log_together, logs_dropped, set_up_logs
 
 
 class Unshowable:
@@ -38,6 +39,10 @@ class Pieces(StringIO):
         return len(text)
 
 
+def events(piece: str) -> list[str]:
+    return [json.loads(line)["event"] for line in piece.splitlines()]
+
+
 def test_a_line_is_one_piece_and_lines_that_belong_together_are_one_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -46,17 +51,57 @@ def test_a_line_is_one_piece_and_lines_that_belong_together_are_one_too(
     set_up_logs("info", "json")
     log = structlog.get_logger("airunner.test")
     log.info("alone")
-    with lines_together():
-        log.info("one")
-        other = threading.Thread(target=log.info, args=("of another thread",))
-        other.start()
-        other.join()
-        log.info("two")
-    assert [[json.loads(line)["event"] for line in piece.splitlines()] for piece in file.pieces] == [
-        ["alone"],
-        ["of another thread"],
-        ["one", "two"],
-    ]
+    log_together(
+        log, [(logging.INFO, "one", {}), (logging.DEBUG, "unwanted", {}), (logging.ERROR, "two", {})]
+    )
+    log_together(log, [(logging.DEBUG, "unwanted", {})])
+    assert [events(piece) for piece in file.pieces] == [["alone"], ["one", "two"]]
+
+
+def test_a_line_says_the_same_whether_it_is_logged_alone_or_with_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up_logs("info", "json")
+    log = structlog.get_logger("airunner.test")
+    fields = {"queue": "builds", "count": 3, "batching": {"adaptive": True}, "text": "ä\n", "other": object}
+    log.warning("something.happened", **fields)
+    log_together(log, [(logging.WARNING, "something.happened", fields)])
+    alone, together = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert list(together) == list(alone)
+    now, later = (datetime.fromisoformat(line.pop("timestamp")) for line in (alone, together))
+    assert now <= later <= now + timedelta(minutes=1)
+    assert together == alone
+
+
+def test_of_lines_that_belong_together_only_one_that_cannot_be_shown_is_dropped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    set_up_logs("info", "json")
+    before = dropped()
+    log = structlog.get_logger("airunner.test")
+    log_together(
+        log,
+        [(logging.INFO, "one", {}), (logging.INFO, "two", {"v": Unshowable()}), (logging.INFO, "3", {})],
+    )
+    assert events(capsys.readouterr().err) == ["one", "3"]
+    assert dropped() == before + 1
+
+
+def test_lines_that_belong_together_go_through_what_a_program_has_configured() -> None:
+    with structlog.testing.capture_logs() as lines:
+        log_together(structlog.get_logger(), [(logging.INFO, "one", {"a": 1}), (logging.ERROR, "two", {})])
+    assert lines == [{"event": "one", "log_level": "info", "a": 1}, {"event": "two", "log_level": "error"}]
+
+
+@pytest.mark.parametrize("processors", [[], [lambda *_: 1 / 0]])
+def test_a_program_that_configured_nonsense_harms_nobody(
+    processors: list[structlog.typing.Processor],
+) -> None:
+    structlog.configure(processors=processors)
+    try:
+        log_together(structlog.get_logger(), [(logging.INFO, "one", {})])
+    finally:
+        structlog.reset_defaults()
 
 
 def test_lines_that_belong_together_are_dropped_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,9 +109,7 @@ def test_lines_that_belong_together_are_dropped_together(monkeypatch: pytest.Mon
         monkeypatch.setattr(sys, "stderr", stream)
         set_up_logs("info", "json")
         before = dropped()
-        with lines_together():
-            structlog.get_logger("airunner.test").info("one")
-            structlog.get_logger("airunner.test").info("two")
+        log_together(structlog.get_logger(), [(logging.INFO, "one", {}), (logging.INFO, "two", {})])
         assert dropped() == before + 2
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 

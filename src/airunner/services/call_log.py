@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from airunner.services.caller import current_caller
-from airunner.telemetry.logs import get_logger, lines_together
+from airunner.telemetry.logs import get_logger, log_together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from airunner.domain.job import Job
     from airunner.stores.records import ApiKey, NewJob
     from airunner.stores.settings import StoredSetting
+    from airunner.telemetry.logs import Line
 
 _log = get_logger("airunner.calls")
 
@@ -86,22 +86,22 @@ def log_replayed(job_id: str, start: Position, end: Position) -> None:
 def log_key_created(key: ApiKey) -> None:
     """Log a new key. Keys are written beside the server, so nobody knows by whom."""
     scopes, queues = sorted(key.scopes), sorted(key.queues)
-    _write_line(logging.INFO, "key.created", key_id=key.key_id, name=key.name, scopes=scopes, queues=queues)
+    fields = {"key_id": key.key_id, "name": key.name, "scopes": scopes, "queues": queues}
+    log_together(_log, [(logging.INFO, "key.created", fields)])
 
 
 def log_key_revoked(key_id: str) -> None:
     """Log the end of a key."""
-    _write_line(logging.INFO, "key.revoked", key_id=key_id)
+    log_together(_log, [(logging.INFO, "key.revoked", {"key_id": key_id})])
 
 
 def write_waiting() -> None:
     """Write the lines that wait for answers to go first; it happens by itself but at the end of a server."""
-    with lines_together():
-        while _waiting.lines:
-            level, event, fields = _waiting.lines.popleft()
-            if batching := fields.get("batching"):
-                fields["batching"] = _batching_fields(batching)
-            _write_line(level, event, **fields)
+    lines = _waiting.take()
+    for _, _, fields in lines:
+        if batching := fields.get("batching"):
+            fields["batching"] = _batching_fields(batching)
+    log_together(_log, lines)
 
 
 def _log_each(jobs: Sequence[NewJob]) -> None:
@@ -128,16 +128,11 @@ def _write(level: int, event: str, **fields: Any) -> None:
     _waiting.add(level, event, fields)
 
 
-def _write_line(level: int, event: str, **fields: Any) -> None:
-    with suppress(Exception):
-        _log.log(level, event, **fields)
-
-
 class _Waiting:
     """Lines that wait for answers to go first."""
 
     def __init__(self) -> None:
-        self.lines: deque[tuple[int, str, dict[str, Any]]] = deque()
+        self._lines: list[Line] = []
         self.logs_debug = False
         """Whether lines about single jobs are wanted, as the first line found it."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -145,12 +140,17 @@ class _Waiting:
     def add(self, level: int, event: str, fields: dict[str, Any]) -> None:
         """Keep a line; who wants none of its level is asked when it is written."""
         loop = asyncio.get_running_loop()
-        if not self.lines or loop is not self._loop:
+        if not self._lines or loop is not self._loop:
             self._loop = loop
             with suppress(Exception):
                 self.logs_debug = bool(_log.is_enabled_for(logging.DEBUG))
             loop.call_later(_LATER_SECONDS, write_waiting)
-        self.lines.append((level, event, fields))
+        self._lines.append((level, event, fields))
+
+    def take(self) -> list[Line]:
+        """Return the lines, which wait no more."""
+        lines, self._lines = self._lines, []
+        return lines
 
 
 _waiting = _Waiting()

@@ -9,18 +9,22 @@ import json
 import logging
 import sys
 import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 import structlog
 
 from airunner.telemetry.instruments import Counter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
 # One for all lines: to make one costs as much as to use it.
 _to_json = json.JSONEncoder(default=repr).encode
+
+Line: TypeAlias = tuple[int, str, dict[str, Any]]
+"""A level of the standard library, an event and its fields."""
 
 logs_dropped = Counter("airunner.logs.dropped", "Log lines that could not be written")
 
@@ -37,13 +41,14 @@ def get_logger(name: str) -> Any:
 def set_up_logs(level: str, style: str = "auto") -> None:
     """Write logs to standard error: for people on a terminal, as JSON otherwise."""
     people = style == "console" or (style == "auto" and sys.stderr.isatty())
+    lowest = logging.getLevelNamesMapping()[level.upper()]
+    lines = _LineWriter(sys.stderr)
     renderer: structlog.typing.Processor = (
         # A traceback shows where, never the values there: they may be secret.
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
         if people
-        else structlog.processors.JSONRenderer(serializer=lambda fields, **_: _to_json(fields))
+        else _JsonRenderer(lowest, lines)
     )
-    lines = _LineWriter(sys.stderr)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -52,26 +57,24 @@ def set_up_logs(level: str, style: str = "auto") -> None:
             structlog.processors.format_exc_info,
             renderer,
         ],
-        wrapper_class=_never_raising(logging.getLevelNamesMapping()[level.upper()]),
+        wrapper_class=_never_raising(lowest),
         logger_factory=lambda *_: lines,
         cache_logger_on_first_use=True,
     )
 
 
-@contextmanager
-def lines_together() -> Iterator[None]:
-    """Write what this thread logs within the block in one piece, at its end. For blocks that do not await."""
-    lines: list[tuple[TextIO, str]] = []
-    _held.lines = lines
-    try:
-        yield
-    finally:
-        del _held.lines
-        try:
-            for file in dict.fromkeys(file for file, _ in lines):
-                _write(file, "".join([text for to, text in lines if to is file]))
-        except Exception:  # noqa: BLE001  there is nowhere to tell of it but in a number
-            logs_dropped.add(len(lines))
+def log_together(logger: Any, lines: Sequence[Line]) -> None:
+    """Log plain values, line by line; as JSON of ours in one piece, with one timestamp. Never raises.
+
+    Line by line the same JSON takes three times as long.
+    """
+    renderer = next(iter(structlog.get_config()["processors"][-1:]), None)
+    if structlog.is_configured() and isinstance(renderer, _JsonRenderer):
+        renderer.write(lines)
+        return
+    for level, event, fields in lines:
+        with suppress(Exception):
+            logger.log(level, event, **fields)
 
 
 def _never_raising(level: int) -> type[structlog.typing.FilteringBoundLogger]:
@@ -119,6 +122,32 @@ class _Logger:
         return getattr(self._configured if structlog.is_configured() else self._plain, name)
 
 
+class _JsonRenderer:
+    """Makes a line of JSON of a record, the last step of each; or of many records at once."""
+
+    def __init__(self, lowest: int, lines: _LineWriter) -> None:
+        self._lowest = lowest
+        self._lines = lines
+
+    def __call__(self, _logger: Any, _method: str, record: structlog.typing.EventDict) -> str:
+        return _to_json(record)
+
+    def write(self, lines: Sequence[Line]) -> None:
+        """Write those of the lines that are wanted; one that cannot be shown is dropped and counted alone."""
+        wanted = [line for line in lines if line[0] >= self._lowest]
+        timestamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        texts, written = [], 0
+        for level, event, fields in wanted:
+            with suppress(Exception):
+                name = logging.getLevelName(level).lower()
+                texts.append(_to_json({**fields, "event": event, "level": name, "timestamp": timestamp}))
+        with suppress(Exception):
+            if texts:
+                self._lines.msg("\n".join(texts))
+            written = len(texts)
+        logs_dropped.add(len(wanted) - written)
+
+
 class _LineWriter:
     """Writes lines to a file, each in one piece; without one, to what is standard error at that moment."""
 
@@ -126,27 +155,15 @@ class _LineWriter:
         self._file = file
 
     def msg(self, message: str) -> None:
-        file, line = self._file or sys.stderr, f"{message}\n"
-        held: list[tuple[TextIO, str]] | None = getattr(_held, "lines", None)
-        if held is None:
-            _write(file, line)
-        else:
-            held.append((file, line))
+        file = self._file or sys.stderr
+        with _writing:
+            file.write(f"{message}\n")
+            file.flush()
 
     debug = info = warning = error = critical = msg
 
 
-_held = threading.local()
-"""Of each thread: the lines that it holds back, with where they go, if it does."""
 _writing = threading.Lock()
-
-
-def _write(file: TextIO, text: str) -> None:
-    with _writing:
-        file.write(text)
-        file.flush()
-
-
 _log = get_logger("airunner.telemetry")
 
 
