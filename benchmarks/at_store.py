@@ -138,7 +138,7 @@ def _populate(path: Path, count: int, state: str) -> None:
     for start in range(0, count, 10_000):
         connection.execute("BEGIN IMMEDIATE")
         jobs = [bare.new_job() for _ in range(min(10_000, count - start))]
-        connection.executemany(rows.INSERT_JOB, [rows.new_job_row(job) for job in jobs])
+        connection.executemany(rows.insert_jobs(1), [rows.new_job_row(job) for job in jobs])
         connection.execute("COMMIT")
     if state == "finished":
         connection.execute("UPDATE jobs SET state = 3, ready = 0, finished_at = updated_at")

@@ -49,7 +49,7 @@ def insert_rate(directory: Path, count: int, per_commit: int) -> float:
     began = time.perf_counter()
     for start in range(0, count, per_commit):
         connection.execute("BEGIN IMMEDIATE")
-        connection.executemany(rows.INSERT_JOB, values[start : start + per_commit])
+        connection.executemany(rows.insert_jobs(1), values[start : start + per_commit])
         connection.execute("COMMIT")
     elapsed = time.perf_counter() - began
     connection.close()
@@ -81,7 +81,7 @@ def commit_seconds(directory: Path, count: int, gap_seconds: float) -> list[floa
         time.sleep(gap_seconds)
         began = time.perf_counter()
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute(rows.INSERT_JOB, value)
+        connection.execute(rows.insert_jobs(1), value)
         connection.execute("COMMIT")
         took.append(time.perf_counter() - began)
     connection.close()

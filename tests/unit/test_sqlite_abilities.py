@@ -15,7 +15,7 @@ from airunner.domain.requests import Abilities, DequeueRequest
 from airunner.services.composition import Services
 from airunner.stores.records import Demand
 from airunner.stores.sqlite import SqliteStore, operations, rows
-from airunner.stores.sqlite.writer import Transaction
+from airunner.stores.sqlite.transaction import Transaction
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_request, make_services

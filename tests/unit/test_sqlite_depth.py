@@ -21,7 +21,7 @@ from airunner.stores.sqlite import SqliteStore, operations, schema
 from airunner.stores.sqlite.depth import count_scheduled
 from airunner.stores.sqlite.migrations import migrate
 from airunner.stores.sqlite.store import DATABASE
-from airunner.stores.sqlite.writer import Transaction
+from airunner.stores.sqlite.transaction import Transaction
 from airunner.testing.clock import ManualClock
 from airunner.testing.factories import NEVER_SECONDS, NOON, make_request, make_services
 

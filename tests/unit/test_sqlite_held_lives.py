@@ -17,7 +17,7 @@ from airunner.services.composition import Services
 from airunner.stores.records import AttemptKey, Completion, Demand, Release, Retention
 from airunner.stores.sqlite import SqliteStore, operations
 from airunner.stores.sqlite.store import DATABASE
-from airunner.stores.sqlite.writer import Transaction
+from airunner.stores.sqlite.transaction import Transaction
 from airunner.testing.clock import ManualClock
 from airunner.testing.factories import make_line, make_request, make_services, make_start, make_success
 

@@ -21,7 +21,7 @@ from airunner.services.composition import Services
 from airunner.stores.records import AttemptKey, Completion, Demand, Release, Retention
 from airunner.stores.sqlite import SqliteStore, rows
 from airunner.stores.sqlite.store import DATABASE
-from airunner.stores.sqlite.writer import Transaction
+from airunner.stores.sqlite.transaction import Transaction
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_request, make_services, make_success

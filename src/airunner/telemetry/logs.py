@@ -10,7 +10,6 @@ import logging
 import sys
 import threading
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 import structlog
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 # One for all lines: to make one costs as much as to use it.
 _to_json = json.JSONEncoder(default=repr).encode
+_stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
 
 Line: TypeAlias = tuple[int, str, dict[str, Any]]
 """A level of the standard library, an event and its fields."""
@@ -53,7 +53,7 @@ def set_up_logs(level: str, style: str = "auto") -> None:
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _stamp,
             structlog.processors.format_exc_info,
             renderer,
         ],
@@ -109,7 +109,7 @@ class _Logger:
             processors=[
                 structlog.contextvars.merge_contextvars,
                 structlog.processors.add_log_level,
-                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                _stamp,
                 structlog.dev.ConsoleRenderer(
                     colors=False, exception_formatter=structlog.dev.plain_traceback
                 ),
@@ -135,7 +135,7 @@ class _JsonRenderer:
     def write(self, lines: Sequence[Line]) -> None:
         """Write those of the lines that are wanted; one that cannot be shown is dropped and counted alone."""
         wanted = [line for line in lines if line[0] >= self._lowest]
-        timestamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        timestamp = _stamp(None, "", {})["timestamp"]
         texts, written = [], 0
         for level, event, fields in wanted:
             with suppress(Exception):

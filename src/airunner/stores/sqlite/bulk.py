@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airunner.domain.job import Job
     from airunner.domain.lifecycle import Lifecycle
     from airunner.stores.records import Completion, Demand
-    from airunner.stores.sqlite.writer import Transaction
+    from airunner.stores.sqlite.transaction import Transaction
 
 _log = get_logger("airunner.store")
 

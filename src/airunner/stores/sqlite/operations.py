@@ -11,13 +11,12 @@ from airunner.domain import lifecycle
 from airunner.domain.answers import Enqueued
 from airunner.domain.errors import AirunnerError, AlreadyExists, InternalError, JobNotFound, ResourceExhausted
 from airunner.domain.job import Job, JobState, stored_state
-from airunner.domain.splitting import take_by_size
+from airunner.domain.splitting import split_by_count, take_by_size
 from airunner.stores.records import PurgedJobs, Upkeep
 from airunner.stores.sqlite import rows
 from airunner.stores.sqlite.bulk import begin, insert_events
 from airunner.stores.sqlite.depth import count_scheduled
 from airunner.stores.sqlite.queries import queue_names
-from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
 
 if TYPE_CHECKING:
     import sqlite3
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from airunner.domain.event import EncodedEvent
     from airunner.domain.lifecycle import Lifecycle
     from airunner.stores.records import AttemptKey, Demand, NewJob, Release, Retention
-    from airunner.stores.sqlite.writer import Transaction
+    from airunner.stores.sqlite.transaction import Transaction
 
 # How much one write may move, so that no other write waits long.
 _PROMOTED_AT_ONCE = 10_000
@@ -35,9 +34,15 @@ _PURGED_ROWS_AT_ONCE = 500
 _PURGED_BYTES_AT_ONCE = 4 * 1024 * 1024
 
 
-def enqueue(tx: Transaction, jobs: Sequence[NewJob], max_queued: int) -> list[Enqueued | AirunnerError]:
+def enqueue(tx: Transaction, jobs: Sequence[NewJob], max_queued: int = 0) -> list[Enqueued | AirunnerError]:
     """Add jobs, each with its own outcome."""
-    return [_enqueue_one(tx, job, max_queued) for job in jobs]
+    if max_queued:
+        return [_enqueue_unless_full(tx, job, max_queued) for job in jobs]
+    outcomes: list[Enqueued | AirunnerError] = []
+    for inline, some in itertools.groupby(jobs, rows.is_inline):
+        for few in split_by_count(list(some), rows.JOBS_AT_ONCE if inline else 1):
+            outcomes += _insert(tx, few)
+    return outcomes
 
 
 def claim(tx: Transaction, demand: Demand, now: int) -> list[Job]:
@@ -237,22 +242,49 @@ def _save(tx: Transaction, row_id: int, queue: str, life: Lifecycle) -> Lifecycl
     return life
 
 
-def _enqueue_one(tx: Transaction, new: NewJob, max_queued: int) -> Enqueued | AirunnerError:
-    if max_queued and count_scheduled(tx.connection, new.queue) >= max_queued:
+def _enqueue_unless_full(tx: Transaction, new: NewJob, max_queued: int) -> Enqueued | AirunnerError:
+    if count_scheduled(tx.connection, new.queue) >= max_queued:
         full = ResourceExhausted(f"queue {new.queue} holds its limit of {max_queued} scheduled jobs")
         return _find_known(tx, new) or full
-    inserted = tx.connection.execute(rows.INSERT_JOB, rows.new_job_row(new))
-    if not inserted.rowcount:
-        return _find_known(tx, new) or InternalError()
-    if len(new.params_bytes) > INLINE_PARAMS_BYTES:
+    (outcome,) = _insert(tx, [new])
+    return outcome
+
+
+def _insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Enqueued | AirunnerError]:
+    """Insert jobs by one statement; one whose parameters are not in its row comes alone."""
+    values = list(itertools.chain.from_iterable(map(rows.new_job_row, jobs)))
+    inserted = tx.connection.execute(rows.insert_jobs(len(jobs)), values)
+    if inserted.rowcount < len(jobs):
+        added = _load_ids(tx, jobs)
+        return [
+            _added(tx, job, inserted.lastrowid)
+            if job.job_id in added
+            else _find_known(tx, job) or InternalError()
+            for job in jobs
+        ]
+    return [_added(tx, job, inserted.lastrowid) for job in jobs]
+
+
+def _added(tx: Transaction, new: NewJob, row_id: int | None) -> Enqueued:
+    """Write and note what goes with a job; only of one that came alone the id of the row is known."""
+    if not rows.is_inline(new):
         tx.connection.execute(
-            "INSERT INTO large_params (id, params) VALUES (?, ?)", (inserted.lastrowid, new.params_bytes)
+            "INSERT INTO large_params (id, params) VALUES (?, ?)", (row_id, new.params_bytes)
         )
     if new.ready:
         tx.readiness.note(new.queue, (new.params.handler_key,))
     else:
         tx.known.note(new.queue, new.due_at)
     return Enqueued(job_id=new.job_id, created_at=new.created_at, state=JobState.SCHEDULED)
+
+
+def _load_ids(tx: Transaction, jobs: Sequence[NewJob]) -> set[str]:
+    """Return the ids of those of the jobs that there are."""
+    found = tx.connection.execute(
+        f"SELECT job_id FROM jobs WHERE job_id IN ({', '.join('?' * len(jobs))})",
+        [rows.uuid_bytes(job.job_id) for job in jobs],
+    )
+    return {rows.uuid_text(job_id) for (job_id,) in found}
 
 
 def _find_known(tx: Transaction, new: NewJob) -> Enqueued | AirunnerError | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airunner.codec.execution import decode_execution, encode_execution
@@ -36,13 +37,9 @@ JOB = (
 EVENT = "attempt, first_sequence, last_sequence, first_timestamp, last_timestamp, event_type, payload"
 KEY = "key_id, name, secret_hash, scopes, queues, created_at, revoked_at"
 
-INSERT_JOB = (
-    "INSERT INTO jobs (state, attempt, handed_back, max_attempts, due_at, updated_at, visible_until, "
-    "visibility_seconds, cancel_requested, worker_id, instance_id, last_sequence, last_error, completed_by, "
-    "ready, wake_at, job_id, queue, created_at, principal, request_id, fingerprint, retried_from, execution, "
-    "params, handler) VALUES (1, 0, 0, ?, ?, ?, 0, 0, 0, '', '', 0, '', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-    "?) ON CONFLICT (request_id, principal) DO NOTHING"
-)
+JOBS_AT_ONCE = 50
+"""So many jobs are inserted by one statement; SQLite keeps one ready for each number that occurs."""
+_NEW_JOB = "(1, 0, 0, ?, ?, ?, 0, 0, 0, '', '', 0, '', 0, ?, nullif(?, 0), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 FIND_READY = f"SELECT {JOB}, jobs.id FROM jobs WHERE queue = ? AND ready = 1 ORDER BY id LIMIT ?"
 # The first of each handler, then the first of these: what the caller cannot do is not looked at.
 FIND_READY_FOR = f"""
@@ -79,8 +76,23 @@ _STATES = {int(state): state for state in JOB_STATES}
 _EVENT_TYPES = {int(kind): kind for kind in EventType}
 
 
+@lru_cache
+def insert_jobs(count: int) -> str:
+    """Return the statement that inserts so many jobs, but for those whose request was made before."""
+    return (
+        "INSERT INTO jobs (state, attempt, handed_back, max_attempts, due_at, updated_at, visible_until, "
+        "visibility_seconds, cancel_requested, worker_id, instance_id, last_sequence, last_error, "
+        "completed_by, ready, wake_at, job_id, queue, created_at, principal, request_id, fingerprint, "
+        f"retried_from, execution, params, handler) VALUES {', '.join([_NEW_JOB] * count)} "
+        "ON CONFLICT (request_id, principal) DO NOTHING"
+    )
+
+
 def blob(raw: bytes) -> bytearray:
-    """Return bytes as a statement takes them quickest: for `bytes`, Python looks for an adapter each time."""
+    """Return bytes as a statement takes them quickest.
+
+    For anything but bytearray, int, float and str Python looks for an adapter each time, even for None.
+    """
     return bytearray(raw)
 
 
@@ -96,25 +108,30 @@ def uuid_text(raw: bytes) -> str:
 
 
 def new_job_row(new: NewJob) -> Row:
-    """Return the values of INSERT_JOB."""
+    """Return the values of one job for `insert_jobs`."""
     ready = new.ready
     return (
         new.max_attempts,
         new.due_at,
         new.created_at,
-        ready,
-        None if ready else new.due_at,
-        uuid_bytes(new.job_id),
+        int(ready),
+        0 if ready else new.due_at,
+        blob(uuid_bytes(new.job_id)),
         new.queue,
         new.created_at,
         new.principal,
-        uuid_bytes(new.request_id),
-        new.fingerprint,
+        blob(uuid_bytes(new.request_id)),
+        blob(new.fingerprint),
         new.retried_from,
-        encode_execution(new.execution),
-        new.params_bytes if len(new.params_bytes) <= INLINE_PARAMS_BYTES else None,
+        blob(encode_execution(new.execution)),
+        blob(new.params_bytes) if is_inline(new) else None,
         new.params.handler_key,
     )
+
+
+def is_inline(new: NewJob) -> bool:
+    """Return whether the parameters of a job are in its row."""
+    return len(new.params_bytes) <= INLINE_PARAMS_BYTES
 
 
 def life_values(life: Lifecycle, row_id: int) -> Row:

@@ -22,7 +22,8 @@ from airunner.stores.pages import READ_SECONDS, PageBounds
 from airunner.stores.sqlite import bulk, operations, queries, rows, settings
 from airunner.stores.sqlite.migrations import is_current, migrate
 from airunner.stores.sqlite.schema import connect
-from airunner.stores.sqlite.writer import GroupCommitWriter, Transaction
+from airunner.stores.sqlite.transaction import Transaction
+from airunner.stores.sqlite.writer import GroupCommitWriter
 from airunner.telemetry.logs import get_logger
 from airunner.telemetry.refusals import CallRefusal, RefusalLog
 
@@ -135,6 +136,7 @@ class SqliteStore:
             connection,
             asyncio.get_running_loop(),
             serve=lambda tx, demand: operations.claim(tx, demand, self._clock.now()),
+            add=operations.enqueue,
             on_wake=self._arm,
             max_waiting=self._max_waiting_writes,
         )
@@ -172,7 +174,9 @@ class SqliteStore:
     ) -> Sequence[Enqueued | AirunnerError]:
         """Add jobs in their order, each with its own outcome."""
         self._refuse_when_full()
-        return await self._write(lambda tx: operations.enqueue(tx, jobs, max_queued))
+        if max_queued or self._writer is None:
+            return await self._write(lambda tx: operations.enqueue(tx, jobs, max_queued))
+        return await self._writer.add(jobs)
 
     async def dequeue_jobs(self, demand: Demand) -> Sequence[Job]:
         """Claim jobs, or wait for them."""
