@@ -16,7 +16,7 @@ const options = { removeOnComplete: KIND === "noop" };
 async function enqueue(count, callers) {
   const queue = new Queue(NAME, { connection });
   await queue.waitUntilReady();
-  const warm = Math.floor(count / 10);
+  const warm = Math.floor(count / 2);
   await lanes(queue, 0, warm, callers);
   const [began, cpu] = [monotonicSeconds(), cpuSeconds()];
   await lanes(queue, warm, count, callers);

@@ -3,8 +3,9 @@
 MODULE has a function `enqueue(number)`, which threads call, or a coroutine function of that name, which tasks
 on one uvloop call between `open_queue()` and `close_queue()`. What it cost is printed as JSON: how many calls
 were counted, their seconds, and the CPU seconds of this process and of the server whose id the environment
-tells. The first tenth, which opens the connections, is enqueued but not counted. With a gap before each call
-nothing is left out, there is one caller, and the number of a job is the instant of its call in nanoseconds.
+tells. The first half is enqueued but not counted: it opens the connections, warms the code, and lets files
+grow to their size. With a gap before each call nothing is left out, there is one caller, and the number of a
+job is the instant of its call in nanoseconds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import uvloop
 from benchmarks.cpu import cpu_seconds
 
 SERVER_VARIABLE = "BENCH_SERVER_PID"
-_WARM_SHARE = 10
+_WARM_SHARE = 2
 
 
 class Meter:
