@@ -41,7 +41,7 @@ _SET_UP: Final = (
 
 def count_scheduled(connection: sqlite3.Connection, queue: str) -> int:
     """Return how many jobs of a queue are scheduled, in the transaction that is open."""
-    if not connection.execute("SELECT 1 FROM sqlite_temp_master LIMIT 1").fetchone():
+    if not connection.execute("SELECT 1 FROM sqlite_temp_master WHERE name = 'scheduled_jobs'").fetchone():
         for statement in _SET_UP:
             connection.execute(statement)
     known = _known(connection, queue)

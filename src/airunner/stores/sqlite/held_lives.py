@@ -28,6 +28,10 @@ class HeldLives:
             self._lives.clear()
         self._lives.update(claimed)
 
+    def find(self, job_id: str) -> tuple[int, Lifecycle] | None:
+        """Return what is known of a job, which stays known."""
+        return self._lives.get(job_id)
+
     def take(self, job_ids: Iterable[str]) -> dict[str, tuple[int, Lifecycle]]:
         """Return what is known of these jobs, and drop it: they are about to change."""
         taken = {job_id: self._lives.pop(job_id, None) for job_id in job_ids}

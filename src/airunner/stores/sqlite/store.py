@@ -19,7 +19,7 @@ from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, Overloa
 from airunner.domain.listing import abridged
 from airunner.stores.base import Capabilities
 from airunner.stores.pages import READ_SECONDS, PageBounds
-from airunner.stores.sqlite import bulk, operations, queries, rows, settings
+from airunner.stores.sqlite import at_once, bulk, operations, queries, rows, settings
 from airunner.stores.sqlite.migrations import is_current, migrate
 from airunner.stores.sqlite.schema import connect
 from airunner.stores.sqlite.transaction import Transaction
@@ -126,6 +126,7 @@ class SqliteStore:
         try:
             _prepare(self._directory, owner=self._owner)
             connection = _connect(self._directory / DATABASE)
+            at_once.set_up(connection)
         except BaseException:
             self._let_go()
             raise
@@ -136,7 +137,6 @@ class SqliteStore:
             connection,
             asyncio.get_running_loop(),
             serve=lambda tx, demand: operations.claim(tx, demand, self._clock.now()),
-            add=operations.enqueue,
             on_wake=self._arm,
             max_waiting=self._max_waiting_writes,
         )
@@ -174,9 +174,9 @@ class SqliteStore:
     ) -> Sequence[Enqueued | AirunnerError]:
         """Add jobs in their order, each with its own outcome."""
         self._refuse_when_full()
-        if max_queued or self._writer is None:
+        if max_queued:
             return await self._write(lambda tx: operations.enqueue(tx, jobs, max_queued))
-        return await self._writer.add(jobs)
+        return await self._open_writer.submit_alike(at_once.ENQUEUEING, jobs)
 
     async def dequeue_jobs(self, demand: Demand) -> Sequence[Job]:
         """Claim jobs, or wait for them."""
@@ -196,7 +196,8 @@ class SqliteStore:
 
     async def append_events(self, key: AttemptKey, events: Sequence[EncodedEvent], now: int) -> Lifecycle:
         """Store the events that continue the attempt."""
-        return await self._write(lambda tx: operations.append(tx, key, events, now))
+        call = at_once.Publication(key, events, now)
+        return await self._open_writer.submit_alike(at_once.PUBLISHING, call)
 
     async def complete_jobs(
         self, completions: Sequence[Completion], now: int
@@ -327,9 +328,13 @@ class SqliteStore:
     def _submit(
         self, operation: Callable[[Transaction], T], demand: Demand | None = None
     ) -> asyncio.Future[T]:
+        return self._open_writer.submit(operation, demand)
+
+    @property
+    def _open_writer(self) -> GroupCommitWriter:
         if self._writer is None:
             raise Unavailable("the store is not open")
-        return self._writer.submit(operation, demand)
+        return self._writer
 
     async def _read(
         self, query: Callable[[sqlite3.Connection], T], readers: ThreadPoolExecutor | None = None

@@ -5,9 +5,7 @@ has written anything; then it writes. Should anything else fail, the whole group
 each operation under a savepoint of its own, so that only the one at fault fails. Operations therefore have
 no effect but through the transaction.
 
-A group that only adds jobs for which nobody waits is one statement, which is its own transaction. Between
-two statements the interpreter may be taken away by the loop, and on a machine that is busy the processor
-too: with one for each job, and those around them, such groups took half as long again.
+A group of calls that are alike may be one statement, which is its own transaction: see `at_once`.
 
 A withdrawal is no operation: it only takes a demand out of the waiting room, after the group that it came
 with was committed or has failed, so no fault of the disk leaves a demand that nobody waits for.
@@ -15,7 +13,6 @@ with was committed or has failed, so no fault of the disk leaves a demand that n
 
 from __future__ import annotations
 
-import itertools
 import queue
 import sqlite3
 import threading
@@ -24,7 +21,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from airunner.domain.errors import AirunnerError, InternalError, Unavailable
-from airunner.stores.sqlite.rows import JOBS_AT_ONCE, is_inline
 from airunner.stores.sqlite.transaction import (
     NotBegun,
     RolledBack,
@@ -41,12 +37,13 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Collection, Sequence
 
-    from airunner.domain.answers import Enqueued
     from airunner.domain.job import Job
-    from airunner.stores.records import Demand, NewJob
+    from airunner.stores.records import Demand
+    from airunner.stores.sqlite.at_once import Alike
     from airunner.stores.sqlite.schema import SqliteConnection
 
 T = TypeVar("T")
+C = TypeVar("C")
 _MAX_GROUP = 256
 # So many turns of the loop a served dequeue takes to its answer, and any other call only one.
 _TURNS_AHEAD = 3
@@ -59,19 +56,14 @@ class Served(Protocol):
     def __call__(self, tx: Transaction, demand: Demand) -> Sequence[Job]: ...
 
 
-class Added(Protocol):
-    """How jobs are added inside a transaction, each with its own outcome."""
-
-    def __call__(self, tx: Transaction, jobs: Sequence[NewJob]) -> list[Enqueued | AirunnerError]: ...
-
-
 @dataclass(slots=True)
 class _Entry(Generic[T]):
     operation: Callable[[Transaction], T]
     answer: asyncio.Future[T] | None
     demand: Demand | None = None
-    # What the operation adds, if it does nothing else.
-    jobs: Sequence[NewJob] = ()
+    # For an operation that may be done together with others: what all of them do, and what this one wants.
+    alike: Alike[Any, T] | None = None
+    call: Any = None
 
 
 @dataclass(slots=True)
@@ -98,14 +90,12 @@ class GroupCommitWriter:
         loop: asyncio.AbstractEventLoop,
         *,
         serve: Served,
-        add: Added,
         on_wake: Callable[[int], None],
         max_waiting: int = 10_000,
     ) -> None:
         self._connection = connection
         self._loop = loop
         self._serve = serve
-        self._add = add
         self._on_wake = on_wake
         self._known = WakeTimes()
         # When the loop was asked to call `wake`, if it has not done so yet.
@@ -131,11 +121,11 @@ class GroupCommitWriter:
         With a demand, an empty answer of the operation parks it instead: the answer comes when a later
         group serves it, or with `withdraw`.
         """
-        return self._put(operation, demand, ())
+        return self._put(operation, demand)
 
-    def add(self, jobs: Sequence[NewJob]) -> asyncio.Future[list[Enqueued | AirunnerError]]:
-        """Have jobs added, each with its own outcome."""
-        return self._put(lambda tx: self._add(tx, jobs), None, jobs)
+    def submit_alike(self, alike: Alike[C, T], call: C) -> asyncio.Future[T]:
+        """Have done for a call what others may want too; its answer comes after the commit."""
+        return self._put(lambda tx: alike.alone(tx, call), None, alike, call)
 
     def withdraw(self, demand: Demand) -> asyncio.Future[None]:
         """Have a parked demand answered with nothing, whether or not anything can be written."""
@@ -176,13 +166,17 @@ class GroupCommitWriter:
         self._thread.join()
 
     def _put(
-        self, operation: Callable[[Transaction], T], demand: Demand | None, jobs: Sequence[NewJob]
+        self,
+        operation: Callable[[Transaction], T],
+        demand: Demand | None,
+        alike: Alike[Any, T] | None = None,
+        call: object = None,
     ) -> asyncio.Future[T]:
         answer: asyncio.Future[T] = self._loop.create_future()
         if self._closed:
             answer.set_exception(Unavailable("the store is closed"))
         else:
-            self._inbox.put(_Entry(operation, answer, demand, jobs))
+            self._inbox.put(_Entry(operation, answer, demand, alike, call))
         return answer
 
     def _run(self) -> None:
@@ -259,9 +253,9 @@ class GroupCommitWriter:
         self, connection: SqliteConnection, group: list[_Entry[Any]], withdrawn: frozenset[Demand]
     ) -> tuple[Transaction, list[_Reply]]:
         try:
-            if jobs := self._only_added(group):
-                return self._attempt_to_add(connection, group, jobs)
-            return self._attempt(connection, group, withdrawn, guarded=False)
+            return self._attempt_at_once(connection, group) or self._attempt(
+                connection, group, withdrawn, guarded=False
+            )
         except NotBegun:
             # Nobody's operation is at fault, and all have waited long enough.
             raise
@@ -293,33 +287,26 @@ class GroupCommitWriter:
         self.commits += 1
         return tx, answers
 
-    def _only_added(self, group: list[_Entry[Any]]) -> list[NewJob]:
-        """Return the jobs of a group if one statement can add all of them and there is nothing else to do."""
-        jobs: list[NewJob] = []
-        for entry in group:
-            if not entry.jobs:
-                return []
-            jobs += entry.jobs
-        wanted = self._room.queues
-        alone = len(jobs) <= JOBS_AT_ONCE and all(is_inline(job) and job.queue not in wanted for job in jobs)
-        return jobs if alone else []
-
-    def _attempt_to_add(
-        self, connection: SqliteConnection, group: list[_Entry[Any]], jobs: list[NewJob]
-    ) -> tuple[Transaction, list[_Reply]]:
+    def _attempt_at_once(
+        self, connection: SqliteConnection, group: list[_Entry[Any]]
+    ) -> tuple[Transaction, list[_Reply]] | None:
+        """Do what all calls of a group want by one statement; None if they are not alike, or it cannot."""
+        alike = group[0].alike
+        if alike is None or any(entry.alike is not alike for entry in group):
+            return None
         tx = Transaction(connection, known=self._known)
         began = time.perf_counter()
         try:
-            outcomes = iter(self._add(tx, jobs))
+            results = alike.at_once(tx, [entry.call for entry in group], self._room.queues)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
                 raise NotBegun from error
             raise
+        if results is None:
+            return None
         self.commit_seconds += time.perf_counter() - began
         self.commits += 1
-        return tx, [
-            _Reply(entry.answer, list(itertools.islice(outcomes, len(entry.jobs)))) for entry in group
-        ]
+        return tx, [_Reply(entry.answer, result) for entry, result in zip(group, results, strict=True)]
 
     def _perform(self, tx: Transaction, entry: _Entry[Any], *, guarded: bool) -> _Reply:
         try:

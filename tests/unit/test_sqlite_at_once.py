@@ -1,4 +1,4 @@
-"""Groups that only add jobs: one statement, which is its own transaction, and each call's own outcome."""
+"""Groups of calls that are alike: one statement, its own transaction, and each call's own outcome."""
 
 from __future__ import annotations
 
@@ -12,19 +12,30 @@ from pathlib import Path
 
 import pytest
 
+from airunner.codec.events import encode_event
 from airunner.codec.jobs import encode_params
 from airunner.domain.answers import Enqueued
-from airunner.domain.errors import AirunnerError, AlreadyExists, InternalError, Unavailable
+from airunner.domain.errors import (
+    AirunnerError,
+    AlreadyExists,
+    AttemptSuperseded,
+    InternalError,
+    JobNotFound,
+    SequenceMismatch,
+    Unavailable,
+)
+from airunner.domain.event import BEGINNING, EncodedEvent
 from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import JobParams, mint_uuid
-from airunner.stores.records import Demand, NewJob
-from airunner.stores.sqlite import SqliteStore, operations
+from airunner.domain.job import Job, JobParams, mint_uuid
+from airunner.domain.lifecycle import Lifecycle
+from airunner.stores.records import AttemptKey, Demand, EventQuery, NewJob
+from airunner.stores.sqlite import SqliteStore, operations, rows
 from airunner.stores.sqlite.rows import JOBS_AT_ONCE
 from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
 from airunner.stores.sqlite.store import DATABASE
 from airunner.stores.sqlite.transaction import Transaction
 from airunner.testing.clock import ManualClock
-from airunner.testing.factories import NOON
+from airunner.testing.factories import NOON, make_line
 
 SMALL = JobParams(command="make")
 DEMAND = Demand(queues=("builds",), max_jobs=100, visibility_seconds=60, waits=False)
@@ -256,3 +267,148 @@ async def test_a_look_up_that_fails_after_the_insert_loses_and_doubles_nothing(
     assert ids(outcomes) == [known.job_id, fresh.job_id]
     assert not any(isinstance(outcome, AirunnerError) for outcome in outcomes)
     assert await claimed(store) == [known.job_id, fresh.job_id]
+
+
+def line(sequence: int) -> EncodedEvent:
+    return encode_event(make_line(sequence))
+
+
+def key_of(job: Job) -> AttemptKey:
+    return AttemptKey(job.job_id, job.attempt)
+
+
+def publishing(
+    store: SqliteStore, job: Job, *events: EncodedEvent, now: int = NOON
+) -> Callable[[], Awaitable[object]]:
+    return lambda: store.append_events(key_of(job), events, now)
+
+
+@pytest.fixture
+async def running(store: SqliteStore) -> list[Job]:
+    """Jobs that were claimed and have told of their beginning."""
+    await store.enqueue_jobs([new_job() for _ in range(3)])
+    jobs = list(await store.dequeue_jobs(DEMAND))
+    for job in jobs:
+        await store.append_events(key_of(job), [line(1)], NOON)
+    return jobs
+
+
+async def sequences(store: SqliteStore, job: Job) -> list[int]:
+    page = await store.read_events(EventQuery(job_id=job.job_id, after=BEGINNING))
+    return [event.first_sequence for event in page.events]
+
+
+async def test_calls_that_publish_are_one_statement_and_one_commit(
+    store: SqliteStore, groups: Groups, running: list[Job]
+) -> None:
+    one, two, _ = running
+    before = store.commits
+    lives = await groups.together(
+        publishing(store, one, line(2), now=NOON + 1),
+        publishing(store, two, line(2), now=NOON + 2),
+        publishing(store, one, line(3), now=NOON + 3),
+        publishing(store, one, line(3), now=NOON + 4),
+    )
+    # Those that its trigger executes are told as the statement itself.
+    assert set(groups.statements) == {"INSERT"}
+    assert store.commits == before + 2  # of the writer that was held, and of these
+    assert [life.last_sequence for life in lives if isinstance(life, Lifecycle)] == [2, 2, 3, 3]
+    assert [await sequences(store, job) for job in running] == [[1, 2, 3], [1, 2], [1]]
+    # What is repeated stores nothing, and changes nothing.
+    assert lives[2] == lives[3] == await store.get_life(one.job_id)
+    assert lives[1] == await store.get_life(two.job_id)
+
+
+@pytest.mark.parametrize(
+    "reason", ["a gap", "two batches", "another attempt", "unknown", "a first sign", "nothing new"]
+)
+async def test_what_cannot_be_published_at_once_takes_the_long_way(
+    store: SqliteStore, groups: Groups, running: list[Job], reason: str
+) -> None:
+    one, two, three = running
+    odd = {
+        "a gap": publishing(store, one, line(5)),
+        "two batches": publishing(store, one, line(2), line(3)),
+        "another attempt": lambda: store.append_events(AttemptKey(one.job_id, 7), [line(2)], NOON),
+        "unknown": lambda: store.append_events(AttemptKey(mint_uuid(NOON), 1), [line(2)], NOON),
+        "a first sign": publishing(store, three, line(2)),
+        "nothing new": publishing(store, one, line(1)),
+    }[reason]
+    if reason == "a first sign":
+        await store._write(lambda tx: tx.known.forget())
+    good = [] if reason == "nothing new" else [publishing(store, two, line(2))]
+    outcomes = await groups.together(odd, *good)
+    assert groups.statements[0] == "BEGIN"
+    assert groups.statements[-1] == "COMMIT"
+    refused = {"a gap": SequenceMismatch, "another attempt": AttemptSuperseded, "unknown": JobNotFound}
+    assert type(outcomes[0]) is refused.get(reason, Lifecycle)
+    assert await sequences(store, two) == ([1, 2] if good else [1])
+
+
+@pytest.mark.parametrize(
+    ("change", "outcome", "expected"),
+    [
+        ("UPDATE jobs SET attempt = 7", AttemptSuperseded, [1]),
+        ("UPDATE jobs SET state = 1", AttemptSuperseded, [1]),
+        ("UPDATE jobs SET last_sequence = 2", Lifecycle, [1]),
+        ("UPDATE jobs SET last_sequence = 0", SequenceMismatch, [1]),
+        ("UPDATE jobs SET cancel_requested = 1, updated_at = 1", Lifecycle, [1, 2]),
+        ("DELETE FROM jobs", JobNotFound, []),
+    ],
+)
+async def test_a_job_that_is_not_as_it_was_known_is_read_again(
+    store: SqliteStore,
+    running: list[Job],
+    tmp_path: Path,
+    change: str,
+    outcome: type[object],
+    expected: list[int],
+) -> None:
+    one, *_ = running
+    tried: list[str] = []
+    await store._write(
+        lambda tx: tx.connection.set_trace_callback(lambda text: tried.append(text.split()[0]))
+    )
+    tried.clear()
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as other, other:
+        # Nobody should: only tools that write no jobs are meant to be used beside a server.
+        other.execute(change)
+    (told,) = await asyncio.gather(publishing(store, one, line(2))(), return_exceptions=True)
+    assert (tried[0], "BEGIN" in tried) == ("INSERT", True)
+    assert type(told) is outcome
+    if expected:
+        assert await sequences(store, one) == expected
+    if isinstance(told, Lifecycle):
+        assert told == await store.get_life(one.job_id)
+
+
+async def test_what_turned_out_to_be_wrong_is_not_built_upon(store: SqliteStore, running: list[Job]) -> None:
+    one, *_ = running
+    life = await store.get_life(one.job_id)
+    ahead = replace(life, last_sequence=5)
+    await store._write(lambda tx: tx.known.lives.keep([(one.job_id, (1, ahead))]))
+    with pytest.raises(SequenceMismatch):
+        await store.append_events(key_of(one), [line(6)], NOON)
+    assert await store.append_events(key_of(one), [line(2)], NOON) == await store.get_life(one.job_id)
+    assert await sequences(store, one) == [1, 2]
+
+
+async def test_a_publish_that_fails_is_tried_again_and_told(
+    store: SqliteStore, running: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "insert_published", lambda _: "INSERT INTO nowhere VALUES (?)")
+    life = await store.append_events(key_of(running[0]), [line(2)], NOON)
+    assert life.last_sequence == 2
+    assert await sequences(store, running[0]) == [1, 2]
+
+
+async def test_publishing_waits_once_for_a_locked_file(
+    store: SqliteStore, running: list[Job], tmp_path: Path
+) -> None:
+    await store._write(lambda tx: tx.connection.execute("PRAGMA busy_timeout = 0"))
+    with closing(sqlite3.connect(tmp_path / DATABASE, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unavailable, match="the store cannot write now"):
+            await store.append_events(key_of(running[0]), [line(2)], NOON)
+    await store.append_events(key_of(running[0]), [line(2)], NOON)
+    assert await sequences(store, running[0]) == [1, 2]
