@@ -14,6 +14,7 @@ from airunner.domain.errors import FailedPrecondition
 from airunner.domain.event import Position
 from airunner.domain.job import Job, JobState
 from airunner.domain.lifecycle import Lifecycle
+from airunner.domain.record import altered
 from airunner.services.composition import Services
 from airunner.stores.records import AttemptKey, Completion, Demand, EventQuery, Release
 from airunner.stores.sqlite import SqliteStore, rows
@@ -89,7 +90,10 @@ def test_what_ends_alike_differs_in_its_result_alone() -> None:
     values = range(1, len(fields(Lifecycle)) + 1)
     life = Lifecycle(*cast("Any", values))
     result = make_success(output_json="[1]")
-    assert rows.life_with_result(life, result) == replace(life, result=result)
+    assert altered(life, result=result, attempt=7) == replace(life, result=result, attempt=7)
+    assert life == Lifecycle(*cast("Any", values))
+    with pytest.raises(AttributeError):
+        altered(life, no_field=1)  # type: ignore[call-arg]  # which mypy sees too
     changed = result.with_output("2", b"3")
     assert changed == replace(result, output_json="2", output_sha256=b"3")
     assert changed.common == result.common

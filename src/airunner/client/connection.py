@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ from airunner.domain.errors import AirunnerError, DeadlineExceeded, InvalidArgum
 from airunner.domain.retry import RetryPolicy, retry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 
     from airunner.client.calls import WireMessage
     from airunner.client.transport import Transports
@@ -118,20 +118,19 @@ class ServiceConnection:
             failed = _Failed(error, wait_seconds, began + wait_seconds * 1000, timeout_ms)
         return await self._send_again(method, request, undo, failed)
 
-    async def stream(self, method: Method[Q, R], request: Q) -> AsyncGenerator[list[R], None]:
-        """Yield the messages of one stream, from the current server and without a second try."""
+    @asynccontextmanager
+    async def stream(self, method: Method[Q, R], request: Q) -> AsyncIterator[AsyncGenerator[list[R], None]]:
+        """Open one stream, from the current server and without a second try; it yields messages.
+
+        What fails while the block runs makes the next address the preferred one.
+        """
         index = self._current
         try:
             async with aclosing(self._servers[index].stream(method, request)) as messages:
-                async for together in messages:
-                    yield together
+                yield messages
         except (*_PASSING, DeadlineExceeded):
             self._leave(index)
             raise
-
-    def leave(self) -> None:
-        """Prefer the next address from now on."""
-        self._leave(self._current)
 
     async def _send_again(
         self,

@@ -130,7 +130,7 @@ class Monitor:
         self, request: pb.StreamJobEventBatchesRequest
     ) -> AsyncGenerator[list[pb.StreamJobEventBatchesResponse], None]:
         with closing(SilenceLimit(self._options.silence_seconds)) as silence:
-            async with aclosing(self._connection.stream(self._method, request)) as messages:
+            async with self._connection.stream(self._method, request) as messages:
                 while True:
                     try:
                         # Only the wait for the server is timed, never the caller who has to make room.
@@ -139,7 +139,6 @@ class Monitor:
                     except StopAsyncIteration:
                         return
                     except TimeoutError:
-                        self._connection.leave()
                         raise ConnectionLost("the server has fallen silent") from None
                     yield together
 

@@ -10,13 +10,12 @@ number is told `AttemptSuperseded`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airunner.domain.errors import AttemptSuperseded, FailedPrecondition, SequenceMismatch
 from airunner.domain.job import JobResult, JobState, Outcome
 from airunner.domain.limits import MAX_VISIBILITY_SECONDS
-from airunner.domain.record import record
+from airunner.domain.record import altered, record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,7 +118,7 @@ def claim(
 ) -> Lifecycle:
     """Begin the next attempt. The caller has seen that the job is claimable now."""
     lease_seconds = min(first_lease_seconds or visibility_seconds, visibility_seconds)
-    return replace(
+    return altered(
         life,
         state=JobState.RUNNING,
         attempt=life.attempt + 1,
@@ -146,7 +145,7 @@ def extend(life: Lifecycle, attempt: int, *, now: int, visibility_seconds: int) 
     held(life, attempt)
     seconds = visibility_seconds or life.visibility_seconds
     until = now + seconds * 1000
-    return replace(life, visible_until=until, visibility_seconds=seconds, silent_attempts=0, updated_at=now)
+    return altered(life, visible_until=until, visibility_seconds=seconds, silent_attempts=0, updated_at=now)
 
 
 def append(
@@ -159,7 +158,7 @@ def append(
     """
     fresh = _continuing(held(life, attempt), events)
     if fresh:
-        life = replace(life, last_sequence=fresh[-1].last_sequence, silent_attempts=0, updated_at=now)
+        life = altered(life, last_sequence=fresh[-1].last_sequence, silent_attempts=0, updated_at=now)
     return life, fresh
 
 
@@ -173,7 +172,7 @@ def release(
     held(life, attempt)
     if unstarted and life.last_sequence:
         raise FailedPrecondition("the attempt has stored events, so it has begun")
-    given_back = replace(
+    given_back = altered(
         life,
         state=JobState.SCHEDULED,
         handed_back=life.handed_back + unstarted,
@@ -209,7 +208,7 @@ def finish(
     last_sequence = fresh[-1].last_sequence if fresh else life.last_sequence
     if result.final_sequence and result.final_sequence != last_sequence:
         raise SequenceMismatch(last_sequence + 1, result.final_sequence)
-    over = replace(
+    over = altered(
         life,
         state=_final_state(life, result),
         last_sequence=last_sequence,
@@ -227,7 +226,7 @@ def cancel(life: Lifecycle, *, now: int, by: str = "") -> Lifecycle:
     """End a scheduled job; mark a running one, never to be claimed again; leave a terminal one alone."""
     if life.state.terminal or life.cancel_requested:
         return life
-    marked = replace(life, cancel_requested=True, cancelled_by=by, cancelled_at=now, updated_at=now)
+    marked = altered(life, cancel_requested=True, cancelled_by=by, cancelled_at=now, updated_at=now)
     return _end(marked, Outcome.CANCELLED, "cancelled", now) if life.state is JobState.SCHEDULED else marked
 
 
@@ -244,14 +243,14 @@ def expire(life: Lifecycle, *, now: int) -> Lifecycle:
 def survive_downtime(life: Lifecycle, *, now: int) -> Lifecycle:
     """Give a running job its whole visibility again, since its worker could not reach us meanwhile."""
     whole = now + life.visibility_seconds * 1000
-    return recall(replace(life, visible_until=max(life.visible_until, whole)), now=now)
+    return recall(altered(life, visible_until=max(life.visible_until, whole)), now=now)
 
 
 def recall(life: Lifecycle, *, now: int) -> Lifecycle:
     """Bring back a visibility that no clock that is right can have given: a wrong one was set back since."""
     if life.state is not JobState.RUNNING or life.visible_until <= now + MAX_VISIBILITY_SECONDS * 1000:
         return life
-    return replace(life, visible_until=now + life.visibility_seconds * 1000, updated_at=now)
+    return altered(life, visible_until=now + life.visibility_seconds * 1000, updated_at=now)
 
 
 def _continuing(life: Lifecycle, events: Sequence[EncodedEvent]) -> list[EncodedEvent]:
@@ -271,7 +270,7 @@ def _continuing(life: Lifecycle, events: Sequence[EncodedEvent]) -> list[Encoded
 def _end(life: Lifecycle, outcome: Outcome, error: str, now: int) -> Lifecycle:
     state = JobState.CANCELLED if outcome is Outcome.CANCELLED else JobState.FAILED
     result = JobResult(success=False, outcome=outcome, error_message=error, completed_at=now)
-    return replace(life, state=state, result=result, visible_until=0, finished_at=now, updated_at=now)
+    return altered(life, state=state, result=result, visible_until=0, finished_at=now, updated_at=now)
 
 
 def _final_state(life: Lifecycle, result: JobResult) -> JobState:

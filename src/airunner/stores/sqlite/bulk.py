@@ -14,6 +14,7 @@ from airunner.codec.jobs import encode_result
 from airunner.domain import lifecycle
 from airunner.domain.errors import AirunnerError, JobNotFound
 from airunner.domain.job import JobResult, JobState, Outcome
+from airunner.domain.record import altered
 from airunner.domain.splitting import split_by_count
 from airunner.stores.sqlite import rows
 from airunner.telemetry.logs import get_logger
@@ -134,7 +135,7 @@ class _Ends:
             return life
         over = alike
         if over.result is not completion.result:
-            over = rows.life_with_result(alike, completion.result)
+            over = altered(alike, result=completion.result)
         self._loaded[job_id] = row_id, over
         # The result is saved apart, so that all that end alike are saved by one statement.
         self.lives[row_id] = alike
