@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from airunner import AsyncClient, JobParams
-from airunner.domain.requests import OverviewQuery
+from airunner.domain.job import mint_uuid
+from airunner.domain.requests import EnqueueRequest, OverviewQuery
 from benchmarks import echo, noted_handler
 from benchmarks.cpu import CpuMeter
 from benchmarks.harness import ROOT
@@ -29,6 +30,8 @@ CLIENT = "client"
 DISPATCH = "dispatch"
 REPLAYED_LINES = 1_000
 """Of each call of a replay: the second half of what is stored."""
+BATCHED_JOBS = 100
+"""Of each call of a batched enqueue."""
 WATCHERS = 10
 """Of the job of a fan-out."""
 _WAIT_SECONDS = 60
@@ -177,16 +180,33 @@ async def _replays(order: Order) -> AsyncIterator[list[Caller]]:
 
 
 @asynccontextmanager
-async def _publishes(order: Order) -> AsyncIterator[list[Caller]]:
+async def _batched_enqueues(order: Order) -> AsyncIterator[list[Caller]]:
     async with AsyncClient(order.address) as client:
-        _, token = await hold(client)
-        waiting = iter(output_of(order.calls + max(1, order.calls // 10)))
 
         async def call_often(times: int) -> None:
             for _ in range(times):
-                await client.publish_events(token, next(waiting))
+                await client.enqueue_jobs([_new_request() for _ in range(BATCHED_JOBS)])
 
-        yield [call_often]
+        yield [call_often] * order.callers
+
+
+@asynccontextmanager
+async def _publishes(order: Order) -> AsyncIterator[list[Caller]]:
+    """Each caller has a job of its own."""
+    each = order.calls // order.callers
+    async with AsyncClient(order.address) as client:
+
+        async def publisher() -> Caller:
+            _, token = await hold(client)
+            waiting = iter(output_of(each + max(1, each // 10)))
+
+            async def call_often(times: int) -> None:
+                for _ in range(times):
+                    await client.publish_events(token, next(waiting))
+
+            return call_often
+
+        yield [await publisher() for _ in range(order.callers)]
 
 
 @asynccontextmanager
@@ -214,6 +234,10 @@ async def _fan_outs(order: Order) -> AsyncIterator[list[Caller]]:
         await asyncio.wait(watching)
 
 
+def _new_request() -> EnqueueRequest:
+    return EnqueueRequest(request_id=mint_uuid(time.time_ns() // 1_000_000), queue="default", params=PARAMS)
+
+
 async def _timed(caller: Caller, gap_seconds: float) -> float:
     await asyncio.sleep(gap_seconds)
     began = time.perf_counter()
@@ -225,6 +249,7 @@ _KINDS: Mapping[str, Callable[[Order], AbstractAsyncContextManager[list[Caller]]
     "echo": _echoes,
     "no-op": _no_ops,
     "enqueue": _enqueues,
+    "batched enqueue": _batched_enqueues,
     "publish": _publishes,
     "replay": _replays,
     "fan-out": _fan_outs,

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 import uuid
 
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.jobs import params_to_pb
 from benchmarks import bare
-from benchmarks.harness import (
-    ROUNDS,
-    Row,
-    Service,
-    folder,
-    rate,
-    rate_row,
-    resident_bytes,
-    server,
-)
-from benchmarks.held_job import hold_job, publish_requests
+from benchmarks.callers import BATCHED_JOBS
+from benchmarks.harness import ROUNDS, Row, folder, rate_row, resident_bytes, server
+from benchmarks.hot_path import carried_out, order_of
 from benchmarks.samples import PARAMS
 
 _PARAMS = params_to_pb(PARAMS)
@@ -36,39 +26,36 @@ async def run() -> list[Row]:
 
 async def batched_enqueue() -> Row:
     """EnqueueJobs from 4 callers, whose calls share commits, against bare commits of as many rows."""
-    jobs, at_once, callers = 20_000, 100, 4
+    calls, callers = 200, 4
     measured, limit = [], []
     async with server() as service:
         with folder() as directory:
             for _ in range(ROUNDS):
-                limit.append(bare.insert_rate(directory, jobs, callers * at_once))
-                requests = [_requests(at_once) for _ in range(jobs // at_once)]
-                measured.append(at_once * await rate(requests, callers, service.jobs.enqueue_jobs))
+                limit.append(bare.insert_rate(directory, calls * BATCHED_JOBS, callers * BATCHED_JOBS))
+                (load,) = await carried_out(order_of("batched enqueue", service, calls, callers))
+                measured.append(BATCHED_JOBS * load.rate)
     return rate_row(
-        f"batched enqueue, {at_once} a call, {callers} callers",
+        f"batched enqueue, {BATCHED_JOBS} a call, {callers} callers",
         measured,
         limit,
         units=("jobs", "rows"),
-        beside=f"bare sqlite3 at {callers * at_once} a commit",
+        beside=f"bare sqlite3 at {callers * BATCHED_JOBS} a commit",
         at_least=0.25,
     )
 
 
 async def publishing() -> Row:
     """Eight publishers of batches of 50 lines, which share commits, against bare commits of eight batches."""
-    batches_each, publishers = 300, 8
+    batches, publishers = 2_400, 8
     measured, limit = [], []
     async with server() as service:
         with folder() as directory:
             for _ in range(ROUNDS):
                 limit.append(bare.batch_commit_rate(directory, 1_000, publishers))
-                tokens = [(await hold_job(service))[1] for _ in range(publishers)]
-                requests = [publish_requests(token, batches_each) for token in tokens]
-                began = time.perf_counter()
-                await asyncio.gather(*(_publish(service, mine) for mine in requests))
-                measured.append(publishers * batches_each * 50 / (time.perf_counter() - began))
+                (load,) = await carried_out(order_of("publish", service, batches, publishers))
+                measured.append(50 * load.rate)
     return rate_row(
-        "lines published by 8, 50 a batch",
+        f"lines published by {publishers}, 50 a batch",
         measured,
         limit,
         units=("lines", "lines"),
@@ -104,8 +91,3 @@ def _request() -> pb.EnqueueJobRequest:
 
 def _requests(count: int) -> pb.EnqueueJobsRequest:
     return pb.EnqueueJobsRequest(jobs=[_request() for _ in range(count)])
-
-
-async def _publish(service: Service, requests: list[pb.PublishJobEventBatchRequest]) -> None:
-    for request in requests:
-        await service.events.publish_job_event_batch(request)
