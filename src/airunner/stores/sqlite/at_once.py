@@ -45,7 +45,7 @@ _SET_UP: Final = (
 )
 
 
-class Alike(Protocol[C_contra, R]):
+class SharedWrite(Protocol[C_contra, R]):
     """A write that many calls make."""
 
     def alone(self, tx: Transaction, call: C_contra, /) -> R:

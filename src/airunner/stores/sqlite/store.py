@@ -176,7 +176,7 @@ class SqliteStore:
         self._refuse_when_full()
         if max_queued:
             return await self._write(lambda tx: operations.enqueue(tx, jobs, max_queued))
-        return await self._open_writer.submit_alike(at_once.ENQUEUEING, jobs)
+        return await self._open_writer.submit_shared(at_once.ENQUEUEING, jobs)
 
     async def dequeue_jobs(self, demand: Demand) -> Sequence[Job]:
         """Claim jobs, or wait for them."""
@@ -197,7 +197,7 @@ class SqliteStore:
     async def append_events(self, key: AttemptKey, events: Sequence[EncodedEvent], now: int) -> Lifecycle:
         """Store the events that continue the attempt."""
         call = at_once.Publication(key, events, now)
-        return await self._open_writer.submit_alike(at_once.PUBLISHING, call)
+        return await self._open_writer.submit_shared(at_once.PUBLISHING, call)
 
     async def complete_jobs(
         self, completions: Sequence[Completion], now: int

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from airunner.domain.job import Job
     from airunner.stores.records import Demand
-    from airunner.stores.sqlite.at_once import Alike
+    from airunner.stores.sqlite.at_once import SharedWrite
     from airunner.stores.sqlite.schema import SqliteConnection
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class _Entry(Generic[T]):
     answer: asyncio.Future[T] | None
     demand: Demand | None = None
     # For an operation that may be done together with others: what all of them do, and what this one wants.
-    alike: Alike[Any, T] | None = None
+    write: SharedWrite[Any, T] | None = None
     call: Any = None
 
 
@@ -123,9 +123,9 @@ class GroupCommitWriter:
         """
         return self._put(operation, demand)
 
-    def submit_alike(self, alike: Alike[C, T], call: C) -> asyncio.Future[T]:
+    def submit_shared(self, write: SharedWrite[C, T], call: C) -> asyncio.Future[T]:
         """Have done for a call what others may want too; its answer comes after the commit."""
-        return self._put(lambda tx: alike.alone(tx, call), None, alike, call)
+        return self._put(lambda tx: write.alone(tx, call), None, write, call)
 
     def withdraw(self, demand: Demand) -> asyncio.Future[None]:
         """Have a parked demand answered with nothing, whether or not anything can be written."""
@@ -169,14 +169,14 @@ class GroupCommitWriter:
         self,
         operation: Callable[[Transaction], T],
         demand: Demand | None,
-        alike: Alike[Any, T] | None = None,
+        write: SharedWrite[Any, T] | None = None,
         call: object = None,
     ) -> asyncio.Future[T]:
         answer: asyncio.Future[T] = self._loop.create_future()
         if self._closed:
             answer.set_exception(Unavailable("the store is closed"))
         else:
-            self._inbox.put(_Entry(operation, answer, demand, alike, call))
+            self._inbox.put(_Entry(operation, answer, demand, write, call))
         return answer
 
     def _run(self) -> None:
@@ -291,13 +291,13 @@ class GroupCommitWriter:
         self, connection: SqliteConnection, group: list[_Entry[Any]]
     ) -> tuple[Transaction, list[_Reply]] | None:
         """Do what all calls of a group want by one statement; None if they are not alike, or it cannot."""
-        alike = group[0].alike
-        if alike is None or any(entry.alike is not alike for entry in group):
+        write = group[0].write
+        if write is None or any(entry.write is not write for entry in group):
             return None
         tx = Transaction(connection, known=self._known)
         began = time.perf_counter()
         try:
-            results = alike.at_once(tx, [entry.call for entry in group], self._room.queues)
+            results = write.at_once(tx, [entry.call for entry in group], self._room.queues)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
                 raise NotBegun from error
