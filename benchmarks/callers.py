@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from airunner import AsyncClient, JobParams
-from airunner.domain.job import mint_uuid
 from airunner.domain.requests import EnqueueRequest, OverviewQuery
 from benchmarks import echo, noted_handler
 from benchmarks.cpu import CpuMeter
@@ -181,11 +180,17 @@ async def _replays(order: Order) -> AsyncIterator[list[Caller]]:
 
 @asynccontextmanager
 async def _batched_enqueues(order: Order) -> AsyncIterator[list[Caller]]:
+    from airunner.domain.job import mint_uuid  # late: earlier versions, which are measured too, lack it
+
+    def request() -> EnqueueRequest:
+        now = time.time_ns() // 1_000_000
+        return EnqueueRequest(request_id=mint_uuid(now), queue="default", params=PARAMS)
+
     async with AsyncClient(order.address) as client:
 
         async def call_often(times: int) -> None:
             for _ in range(times):
-                await client.enqueue_jobs([_new_request() for _ in range(BATCHED_JOBS)])
+                await client.enqueue_jobs([request() for _ in range(BATCHED_JOBS)])
 
         yield [call_often] * order.callers
 
@@ -232,10 +237,6 @@ async def _fan_outs(order: Order) -> AsyncIterator[list[Caller]]:
         for task in watching:
             task.cancel()
         await asyncio.wait(watching)
-
-
-def _new_request() -> EnqueueRequest:
-    return EnqueueRequest(request_id=mint_uuid(time.time_ns() // 1_000_000), queue="default", params=PARAMS)
 
 
 async def _timed(caller: Caller, gap_seconds: float) -> float:
