@@ -23,7 +23,7 @@ async def run() -> list[Row]:
 
 
 def parts(rounds: int, jobs: int) -> Mapping[str, Part]:
-    """Return the parts, each of so many rounds; a twelve-minute run has JOBS."""
+    """Return the parts, each of so many rounds; a run of half an hour has JOBS."""
     return {
         "drains": partial(contest.run, rounds, jobs),
         "enqueues": partial(single_enqueues.run, rounds, jobs),
