@@ -88,7 +88,7 @@ class _Enqueueing:
             return None
         if any(not rows.is_inline(job) or job.queue in waited_for for job in jobs):
             return None
-        outcomes = iter(operations.enqueue(tx, jobs))
+        outcomes = iter(operations.insert(tx, jobs))
         return [list(itertools.islice(outcomes, len(call))) for call in calls]
 
 

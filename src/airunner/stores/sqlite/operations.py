@@ -41,8 +41,23 @@ def enqueue(tx: Transaction, jobs: Sequence[NewJob], max_queued: int = 0) -> lis
     outcomes: list[Enqueued | AirunnerError] = []
     for inline, some in itertools.groupby(jobs, rows.is_inline):
         for few in split_by_count(list(some), rows.JOBS_AT_ONCE if inline else 1):
-            outcomes += _insert(tx, few)
+            outcomes += insert(tx, few)
     return outcomes
+
+
+def insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Enqueued | AirunnerError]:
+    """Insert jobs by one statement; one whose parameters are not in its row comes alone."""
+    values = list(itertools.chain.from_iterable(map(rows.new_job_row, jobs)))
+    inserted = tx.connection.execute(rows.insert_jobs(len(jobs)), values)
+    if inserted.rowcount < len(jobs):
+        added = _load_ids(tx, jobs)
+        return [
+            _added(tx, job, inserted.lastrowid)
+            if job.job_id in added
+            else _find_known(tx, job) or InternalError()
+            for job in jobs
+        ]
+    return [_added(tx, job, inserted.lastrowid) for job in jobs]
 
 
 def claim(tx: Transaction, demand: Demand, now: int) -> list[Job]:
@@ -246,23 +261,8 @@ def _enqueue_unless_full(tx: Transaction, new: NewJob, max_queued: int) -> Enque
     if count_scheduled(tx.connection, new.queue) >= max_queued:
         full = ResourceExhausted(f"queue {new.queue} holds its limit of {max_queued} scheduled jobs")
         return _find_known(tx, new) or full
-    (outcome,) = _insert(tx, [new])
+    (outcome,) = insert(tx, [new])
     return outcome
-
-
-def _insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Enqueued | AirunnerError]:
-    """Insert jobs by one statement; one whose parameters are not in its row comes alone."""
-    values = list(itertools.chain.from_iterable(map(rows.new_job_row, jobs)))
-    inserted = tx.connection.execute(rows.insert_jobs(len(jobs)), values)
-    if inserted.rowcount < len(jobs):
-        added = _load_ids(tx, jobs)
-        return [
-            _added(tx, job, inserted.lastrowid)
-            if job.job_id in added
-            else _find_known(tx, job) or InternalError()
-            for job in jobs
-        ]
-    return [_added(tx, job, inserted.lastrowid) for job in jobs]
 
 
 def _added(tx: Transaction, new: NewJob, row_id: int | None) -> Enqueued:

@@ -228,6 +228,9 @@ class GroupCommitWriter:
     def _work_on(self, connection: SqliteConnection, group: list[_Entry[Any] | _Withdrawal]) -> None:
         """Commit the operations of a group, then see to its withdrawals, whatever became of the commit."""
         operations = [entry for entry in group if isinstance(entry, _Entry)]
+        if len(operations) == len(group):
+            self._commit_group(connection, operations, frozenset())
+            return
         withdrawals = [entry for entry in group if isinstance(entry, _Withdrawal)]
         withdrawn = frozenset(withdrawal.demand for withdrawal in withdrawals)
         try:
@@ -371,18 +374,25 @@ class GroupCommitWriter:
         return _Reply(tx.parked.pop(demand, None), jobs, failure, demand)
 
     def _settle(self, connection: sqlite3.Connection, tx: Transaction, answers: list[_Reply]) -> None:
-        for answer in answers:
-            if answer.demand is not None:
-                answer.future = self._room.leave(answer.demand) or answer.future
-        for demand, future in tx.parked.items():
-            self._room.park(demand, future)
         served = [answer for answer in answers if answer.demand is not None]
-        self._answer(served, [answer for answer in answers if answer.demand is None])
+        if served or tx.parked:
+            self._leave_and_park(tx, served)
+            answers = [answer for answer in answers if answer.demand is None]
+        self._answer(served, answers)
         newly_wanted = {queue for demand in tx.parked for queue in demand.queues}
         self._plan_wake(connection, newly_wanted.union(self._known.take_changed(self._room.queues)))
 
+    def _leave_and_park(self, tx: Transaction, served: list[_Reply]) -> None:
+        """Let those leave who are served, and let the others of a group wait."""
+        for answer in served:
+            answer.future = (answer.demand and self._room.leave(answer.demand)) or answer.future
+        for demand, future in tx.parked.items():
+            self._room.park(demand, future)
+
     def _plan_wake(self, connection: sqlite3.Connection, queues: Collection[str]) -> None:
         """Have `wake` called for what was planned before or for these queues, whichever is earlier."""
+        if not queues:
+            return
         try:
             wake_at = self._known.next_wake(connection, queues)
         except sqlite3.Error as error:
