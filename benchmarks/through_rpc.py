@@ -40,7 +40,7 @@ async def batched_enqueue() -> Row:
         limit,
         units=("jobs", "rows"),
         beside=f"bare sqlite3 at {callers * BATCHED_JOBS} a commit",
-        at_least=0.18,
+        at_least=0.25,
     )
 
 
@@ -60,7 +60,7 @@ async def publishing() -> Row:
         limit,
         units=("lines", "lines"),
         beside=f"bare sqlite3 at {publishers} batches a commit",
-        at_least=0.15,
+        at_least=0.35,
     )
 
 
