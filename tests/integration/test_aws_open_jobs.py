@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 
 from airunner.aws.calls import Aws
-from airunner.codec.jobs import encode_params
 from airunner.domain.answers import Enqueued
 from airunner.domain.errors import AirunnerError, ResourceExhausted, Unavailable
-from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import JobParams, JobState, mint_uuid
+from airunner.domain.job import JobState
 from airunner.stores.aws.store import AwsStore
 from airunner.stores.aws.upkeep.open_jobs import TRUSTED_MS
-from airunner.stores.records import NewJob
 from airunner.testing.clock import ManualClock
 from airunner.testing.conformance.stores.backend import QUEUE, Api
-from airunner.testing.factories import make_services
+from airunner.testing.factories import make_new_job, make_services
 from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws_stores import BorrowLayout, options_of
@@ -55,21 +52,7 @@ async def small_pages(aws: StrictProxy, borrow_layout: BorrowLayout) -> AsyncIte
 
 
 async def enqueue(api: Api, max_queued: int) -> Enqueued | AirunnerError:
-    now, params = api.clock.now(), JobParams(command="make")
-    job_id = mint_uuid(now)
-    new = NewJob(
-        job_id=job_id,
-        queue=QUEUE,
-        principal="ann",
-        request_id=job_id,
-        fingerprint=b"",
-        params=params,
-        params_bytes=encode_params(params),
-        execution=ExecutionConfig(),
-        max_attempts=3,
-        created_at=now,
-        due_at=now,
-    )
+    new = make_new_job(queue=QUEUE, now=api.clock.now())
     (outcome,) = await api.services.store.enqueue_jobs([new], max_queued=max_queued)
     return outcome
 

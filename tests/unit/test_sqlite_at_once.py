@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -13,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from airunner.codec.events import encode_event
-from airunner.codec.jobs import encode_params
 from airunner.domain.answers import Enqueued
 from airunner.domain.errors import (
     AirunnerError,
@@ -25,36 +25,18 @@ from airunner.domain.errors import (
     Unavailable,
 )
 from airunner.domain.event import BEGINNING, EncodedEvent
-from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import Job, JobParams, mint_uuid
 from airunner.domain.lifecycle import Lifecycle
 from airunner.stores.records import AttemptKey, Demand, EventQuery, NewJob
-from airunner.stores.sqlite import SqliteStore, operations, rows
+from airunner.stores.sqlite import SqliteStore, at_once, operations, rows
 from airunner.stores.sqlite.rows import JOBS_AT_ONCE
 from airunner.stores.sqlite.schema import INLINE_PARAMS_BYTES
 from airunner.stores.sqlite.store import DATABASE
 from airunner.stores.sqlite.transaction import Transaction
 from airunner.testing.clock import ManualClock
-from airunner.testing.factories import NOON, make_line
+from airunner.testing.factories import NOON, make_line, make_new_job
 
-SMALL = JobParams(command="make")
 DEMAND = Demand(queues=("builds",), max_jobs=100, visibility_seconds=60, waits=False)
-
-
-def new_job(params: JobParams = SMALL, *, queue: str = "builds", delay: int = 0) -> NewJob:
-    return NewJob(
-        job_id=mint_uuid(NOON),
-        queue=queue,
-        principal="ann",
-        request_id=mint_uuid(NOON),
-        fingerprint=b"a",
-        params=params,
-        params_bytes=encode_params(params),
-        execution=ExecutionConfig(),
-        max_attempts=3,
-        created_at=NOON,
-        due_at=NOON + delay,
-    )
 
 
 class Groups:
@@ -117,7 +99,7 @@ async def claimed(store: SqliteStore) -> list[str]:
 async def test_calls_that_only_add_are_one_statement_and_one_commit(
     store: SqliteStore, groups: Groups
 ) -> None:
-    jobs = [new_job() for _ in range(5)]
+    jobs = [make_new_job() for _ in range(5)]
     before = store.commits
     outcomes = await groups.together(
         adding(store, jobs[0]), adding(store, *jobs[1:3]), adding(store, jobs[3]), adding(store, jobs[4])
@@ -136,7 +118,7 @@ async def test_calls_that_only_add_are_one_statement_and_one_commit(
 async def test_what_was_added_so_is_there_after_the_server_is_gone(
     store: SqliteStore, tmp_path: Path
 ) -> None:
-    job = new_job()
+    job = make_new_job()
     await store.enqueue_jobs([job])
     with closing(sqlite3.connect(f"file:{tmp_path / DATABASE}?mode=ro", uri=True)) as other:
         assert other.execute("SELECT job_id FROM jobs").fetchall() == [
@@ -146,7 +128,7 @@ async def test_what_was_added_so_is_there_after_the_server_is_gone(
 
 
 async def test_a_request_that_was_made_before_gets_the_same_job(store: SqliteStore, groups: Groups) -> None:
-    old, first, last = new_job(), new_job(), new_job()
+    old, first, last = make_new_job(), make_new_job(), make_new_job()
     await store.enqueue_jobs([old])
     again = replace(old, job_id=mint_uuid(NOON))
     twice = replace(first, job_id=mint_uuid(NOON))
@@ -168,7 +150,7 @@ async def test_a_request_that_was_made_before_gets_the_same_job(store: SqliteSto
 async def test_who_waits_is_served_by_the_same_commit(store: SqliteStore, groups: Groups) -> None:
     waiting = asyncio.create_task(store.dequeue_jobs(replace(DEMAND, waits=True)))
     await asyncio.sleep(0)  # it is submitted, and parked before what follows
-    wanted, unwanted = new_job(), new_job(queue="other")
+    wanted, unwanted = make_new_job(), make_new_job(queue="other")
     await groups.together(adding(store, unwanted), adding(store, wanted))
     assert groups.statements[0] == "BEGIN"
     assert [job.job_id for job in await waiting] == [wanted.job_id]
@@ -179,7 +161,7 @@ async def test_a_delayed_job_wakes_who_waits_for_its_queue_later(tmp_path: Path)
     store = SqliteStore(tmp_path, clock)
     await store.open()
     assert await store.dequeue_jobs(DEMAND) == []  # the writer knows of the queue that nothing falls due
-    late = new_job(delay=5_000)
+    late = make_new_job(delay_ms=5_000)
     await store.enqueue_jobs([late])
     waiting = asyncio.create_task(store.dequeue_jobs(replace(DEMAND, waits=True)))
     await asyncio.sleep(0)
@@ -190,12 +172,14 @@ async def test_a_delayed_job_wakes_who_waits_for_its_queue_later(tmp_path: Path)
     await store.close()
 
 
-@pytest.mark.parametrize("odd", [new_job(JobParams(command="make", owner="x" * INLINE_PARAMS_BYTES)), None])
+@pytest.mark.parametrize(
+    "odd", [make_new_job(JobParams(command="make", owner="x" * INLINE_PARAMS_BYTES)), None]
+)
 async def test_what_one_statement_cannot_do_takes_the_long_way(
     store: SqliteStore, groups: Groups, odd: NewJob | None
 ) -> None:
     """A job with large parameters, or with something else beside it."""
-    jobs = [new_job(), new_job()]
+    jobs = [make_new_job(), make_new_job()]
     other = adding(store, odd) if odd else lambda: store.set_paused("other", paused=True)
     await groups.together(adding(store, jobs[0]), other, adding(store, jobs[1]))
     assert groups.statements[0] == "BEGIN"
@@ -208,7 +192,7 @@ async def test_what_one_statement_cannot_do_takes_the_long_way(
 
 
 async def test_large_groups_are_added_in_order_by_few_statements(store: SqliteStore, groups: Groups) -> None:
-    jobs = [new_job() for _ in range(JOBS_AT_ONCE + 3)]
+    jobs = [make_new_job() for _ in range(JOBS_AT_ONCE + 3)]
     await groups.together(adding(store, *jobs[:-3]), adding(store, *jobs[-3:]))
     assert groups.statements.count("INSERT") == 2
     assert groups.statements[-1] == "COMMIT"
@@ -218,9 +202,9 @@ async def test_large_groups_are_added_in_order_by_few_statements(store: SqliteSt
 async def test_of_calls_that_are_one_statement_only_the_one_at_fault_fails(
     store: SqliteStore, groups: Groups
 ) -> None:
-    good = [new_job(), new_job()]
-    unstorable = replace(new_job(), queue="\ud800")  # no text that SQLite takes
-    twin = replace(new_job(), job_id=good[0].job_id)
+    good = [make_new_job(), make_new_job()]
+    unstorable = replace(make_new_job(), queue="\ud800")  # no text that SQLite takes
+    twin = replace(make_new_job(), job_id=good[0].job_id)
     outcomes = await groups.together(
         adding(store, good[0]), adding(store, unstorable), adding(store, twin), adding(store, good[1])
     )
@@ -236,7 +220,7 @@ async def test_a_locked_file_is_waited_for_once(store: SqliteStore, tmp_path: Pa
         tx.connection.set_trace_callback(lambda text: tried.append(text.split()[0]))
 
     await store._write(be_impatient)
-    job = new_job()
+    job = make_new_job()
     with closing(sqlite3.connect(tmp_path / DATABASE, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         tried.clear()
@@ -252,7 +236,7 @@ async def test_a_locked_file_is_waited_for_once(store: SqliteStore, tmp_path: Pa
 async def test_a_look_up_that_fails_after_the_insert_loses_and_doubles_nothing(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known, fresh = new_job(), new_job()
+    known, fresh = make_new_job(), make_new_job()
     await store.enqueue_jobs([known])
     failures = iter([sqlite3.OperationalError("disk I/O error")])
     load = operations._load_ids
@@ -286,7 +270,7 @@ def publishing(
 @pytest.fixture
 async def running(store: SqliteStore) -> list[Job]:
     """Jobs that were claimed and have told of their beginning."""
-    await store.enqueue_jobs([new_job() for _ in range(3)])
+    await store.enqueue_jobs([make_new_job() for _ in range(3)])
     jobs = list(await store.dequeue_jobs(DEMAND))
     for job in jobs:
         await store.append_events(key_of(job), [line(1)], NOON)
@@ -399,6 +383,20 @@ async def test_a_publish_that_fails_is_tried_again_and_told(
     monkeypatch.setattr(rows, "insert_published", lambda _: "INSERT INTO nowhere VALUES (?)")
     life = await store.append_events(key_of(running[0]), [line(2)], NOON)
     assert life.last_sequence == 2
+    assert await sequences(store, running[0]) == [1, 2]
+
+
+async def test_a_publish_whose_answer_is_lost_is_stored_once(
+    store: SqliteStore, running: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def written_and_failed(tx: Transaction, events: list[rows.Row]) -> bool:
+        values = list(itertools.chain.from_iterable(events))
+        tx.connection.execute(rows.insert_published(len(events)), values)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(at_once.PUBLISHING, "_insert", written_and_failed)
+    life = await store.append_events(key_of(running[0]), [line(2)], NOON)
+    assert life == await store.get_life(running[0].job_id)
     assert await sequences(store, running[0]) == [1, 2]
 
 

@@ -9,21 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from airunner.codec.jobs import encode_params
 from airunner.domain.answers import Enqueued
 from airunner.domain.errors import AirunnerError, ResourceExhausted
-from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import JobParams, JobState, mint_uuid
+from airunner.domain.job import JobState
 from airunner.services.composition import ServiceRules, Services
 from airunner.services.jobs import JobRules
-from airunner.stores.records import Demand, NewJob
+from airunner.stores.records import Demand
 from airunner.stores.sqlite import SqliteStore, operations, schema
 from airunner.stores.sqlite.depth import count_scheduled
 from airunner.stores.sqlite.migrations import migrate
 from airunner.stores.sqlite.store import DATABASE
 from airunner.stores.sqlite.transaction import Transaction
 from airunner.testing.clock import ManualClock
-from airunner.testing.factories import NEVER_SECONDS, NOON, make_request, make_services
+from airunner.testing.factories import NEVER_SECONDS, NOON, make_new_job, make_request, make_services
 
 LIMIT = 10_000
 DEMAND = Demand(queues=("builds",), max_jobs=100, visibility_seconds=60)
@@ -36,25 +34,8 @@ def connection(tmp_path: Path) -> Iterator[schema.SqliteConnection]:
         yield connection
 
 
-def new_job() -> NewJob:
-    job_id, params = mint_uuid(NOON), JobParams(command="make")
-    return NewJob(
-        job_id=job_id,
-        queue="builds",
-        principal="ann",
-        request_id=job_id,
-        fingerprint=b"",
-        params=params,
-        params_bytes=encode_params(params),
-        execution=ExecutionConfig(),
-        max_attempts=3,
-        created_at=NOON,
-        due_at=NOON,
-    )
-
-
 def enqueue(connection: schema.SqliteConnection, count: int) -> None:
-    outcomes = operations.enqueue(Transaction(connection), [new_job() for _ in range(count)], LIMIT)
+    outcomes = operations.enqueue(Transaction(connection), [make_new_job() for _ in range(count)], LIMIT)
     assert all(isinstance(outcome, Enqueued) for outcome in outcomes)
 
 

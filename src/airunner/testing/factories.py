@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
+from airunner.codec.jobs import encode_params
 from airunner.domain.event import (
     Event,
     Output,
@@ -14,16 +15,17 @@ from airunner.domain.event import (
     ProcessStart,
     StreamType,
 )
-from airunner.domain.job import JobParams, JobResult, Outcome
+from airunner.domain.execution import ExecutionConfig
+from airunner.domain.job import JobParams, JobResult, Outcome, mint_uuid
 from airunner.domain.requests import EnqueueRequest
 from airunner.domain.token import TokenSigner
 from airunner.services.composition import Replica, ServiceRules, Services
+from airunner.stores.records import NewJob
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airunner.domain.clock import Clock
-    from airunner.domain.execution import ExecutionConfig
     from airunner.domain.requests import ExecutionOverride
     from airunner.stores.base import JobStore
 
@@ -88,6 +90,26 @@ def make_end(sequence: int, *, at: int = NOON, exit_code: int = 0) -> Event:
 def make_error(sequence: int, *, at: int = NOON, message: str = "test error") -> Event:
     """Return a PROCESS_ERROR event."""
     return Event(sequence=sequence, timestamp=at, data=ProcessError(error_message=message))
+
+
+def make_new_job(
+    params: JobParams | None = None, *, queue: str = "builds", now: int = NOON, delay_ms: int = 0
+) -> NewJob:
+    """Return a job as a store is given it."""
+    params = params or JobParams(command="make")
+    return NewJob(
+        job_id=mint_uuid(now),
+        queue=queue,
+        principal="ann",
+        request_id=mint_uuid(now),
+        fingerprint=b"a",
+        params=params,
+        params_bytes=encode_params(params),
+        execution=ExecutionConfig(),
+        max_attempts=3,
+        created_at=now,
+        due_at=now + delay_ms,
+    )
 
 
 def make_line(sequence: int, *, at: int = NOON, stream: StreamType = StreamType.STDOUT) -> Event:

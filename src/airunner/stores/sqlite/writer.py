@@ -301,8 +301,10 @@ class GroupCommitWriter:
         began = time.perf_counter()
         try:
             results = write.at_once(tx, [entry.call for entry in group], self._room.queues)
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+        except Exception as error:
+            # Whether it was written may be unclear; the next look is at the file.
+            self._known.forget()
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
                 raise NotBegun from error
             raise
         if results is None:
