@@ -65,6 +65,9 @@ class EmptyingApplication(Application):
 
     def _emptied(self, env: str, tables: list[str], queues: list[str], bucket: str) -> bool:
         """Empty an environment; False if it is not what it was, or if others may still write to it."""
+        # What others write to while it is looked at changes under the look.
+        if not CountedHandler.wait_until_alone():
+            return False
         try:
             of_tables = [dynamodb_backends[DEFAULT_ACCOUNT_ID][REGION].tables[name] for name in tables]
             of_queues = [sqs_backends[DEFAULT_ACCOUNT_ID][REGION].queues[name] for name in queues]
@@ -72,7 +75,7 @@ class EmptyingApplication(Application):
         except KeyError:  # somebody deleted it
             return False
         shape = repr((_others(env), *map(_of_table, of_tables), *map(_of_queue, of_queues), _of(of_bucket)))
-        if self._shapes.setdefault(env, shape) != shape or not CountedHandler.wait_until_alone():
+        if self._shapes.setdefault(env, shape) != shape:
             return False
         for table in of_tables:
             _empty_table(table)
