@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -261,6 +263,40 @@ class TestCapture:
             finally:
                 root.removeHandler(configured)
         assert output.err.count("once") == 1
+
+    def test_a_thread_may_print_while_the_capture_ends(self) -> None:
+        # In a process of its own, which dies of a stream that is freed while somebody prints to it. What is
+        # freed is overwritten there, so that it dies each time.
+        variables = {**os.environ, "PYTHONMALLOC": "debug"}
+        command = [sys.executable, "-c", PRINTING_BEYOND_THE_CAPTURE]
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, "['x', '\\n']\n"), done.stderr
+
+
+PRINTING_BEYOND_THE_CAPTURE = """
+import threading
+from airunner.handlers.capture import captured, current_output
+
+begun, ended, written = threading.Event(), threading.Event(), []
+
+class SlowOutput:
+    def write(self, text, *, is_stderr):
+        written.append(text)
+        begun.set()
+        assert ended.wait(60)
+
+def chatter():
+    current_output.set(SlowOutput())
+    print("x")
+
+with captured():
+    printing = threading.Thread(target=chatter)
+    printing.start()
+    assert begun.wait(60)
+ended.set()
+printing.join()
+print(written)
+"""
 
 
 class TestContext:

@@ -39,7 +39,7 @@ def captured() -> Iterator[None]:
 @contextmanager
 def _captured() -> Iterator[None]:
     stdout, stderr = sys.stdout, sys.stderr
-    out, err = _Stream(stdout, is_stderr=False), _Stream(stderr, is_stderr=True)
+    out, err = _stream(stdout, is_stderr=False), _stream(stderr, is_stderr=True)
     root = logging.getLogger()
     level, logs = root.level, _Logs(err)
     sys.stdout, sys.stderr = out, err
@@ -92,6 +92,18 @@ class _Stream(TextIOBase):
             output.flush()
 
 
+def _stream(original: TextIO, *, is_stderr: bool) -> _Stream:
+    """Return what replaces a stream: the same one each time, and never freed.
+
+    A handler that does not end may print while its stream is put back, and `print` holds no reference to the
+    stream that it writes to: CPython crashes if nobody else does (gh-130163).
+    """
+    key = id(original), is_stderr
+    if key not in _streams:
+        _streams[key] = _Stream(original, is_stderr=is_stderr)
+    return _streams[key]
+
+
 class _Logs(logging.Handler):
     """Writes log records to the standard error of the current handler, unless another log handler does."""
 
@@ -140,3 +152,4 @@ class _Users:
 
 
 _users: Final = _Users()
+_streams: Final[dict[tuple[int, bool], _Stream]] = {}
