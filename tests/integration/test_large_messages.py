@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import pytest
 
 from airunner.client import AsyncClient
+from airunner.client.http.base import HttpAnswer, Target
+from airunner.client.http.pool import ConnectionPool
+from airunner.codec import methods
 from airunner.domain.answers import DequeuedJob, Enqueued
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import MessageTooLarge
@@ -40,6 +44,43 @@ async def client() -> AsyncIterator[AsyncClient]:
         yield opened
 
 
+class CountingPool(ConnectionPool):
+    """Remembers how many bytes each call with completions has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    async def send(self, target: Target, body: bytes = b"", *, timeout_ms: int) -> HttpAnswer:
+        if target.path == methods.COMPLETE_JOBS.path:
+            self.sizes.append(len(body))
+        return await super().send(target, body, timeout_ms=timeout_ms)
+
+
+@pytest.fixture
+async def counted() -> AsyncIterator[tuple[AsyncClient, list[int]]]:
+    """A client of a server that takes what clients count on, and the sizes of its calls with completions."""
+    clock, pool = SystemClock(), CountingPool()
+    async with (
+        make_services(MemoryStore(clock), clock) as services,
+        serve(services, AppOptions(no_auth=True)) as url,
+        AsyncClient(url, transport=pool) as client,
+    ):
+        yield client, pool.sizes
+        await pool.aclose()
+
+
+def large_result(number: int) -> CompleteRequest:
+    result = make_success(output_json='"' + chr(0xE9) * 250_000 + f'{number}"')
+    return CompleteRequest(task_token="", result=result)
+
+
+def much_output(_: int) -> CompleteRequest:
+    lines = [Output(os.urandom(1000)) for _ in range(500)]
+    events = [Event(sequence=at, timestamp=NOON, data=line) for at, line in enumerate(lines, 1)]
+    return CompleteRequest(task_token="", result=make_success(final_sequence=500), events=events)
+
+
 async def claimed(client: AsyncClient, count: int) -> list[DequeuedJob]:
     await client.enqueue_jobs([make_request(QUEUE) for _ in range(count)])
     return list(await client.dequeue_jobs(DequeueRequest(queue=QUEUE, max_jobs=count)))
@@ -61,6 +102,20 @@ async def test_what_is_too_large_fails_alone(client: AsyncClient) -> None:
 async def test_one_that_is_too_large_is_said_to_be(client: AsyncClient) -> None:
     with pytest.raises(MessageTooLarge, match="larger than configured max 65536"):
         await client.enqueue(JobParams(command="make", args=(LARGE,)), queue=QUEUE)
+
+
+@pytest.mark.parametrize("end", [large_result, much_output])
+async def test_large_completions_are_several_calls(
+    counted: tuple[AsyncClient, list[int]], end: Callable[[int], CompleteRequest]
+) -> None:
+    client, sizes = counted
+    held = await claimed(client, 8)
+    ends = [replace(end(number), task_token=one.task_token) for number, one in enumerate(held)]
+    await client.complete_jobs(ends)
+    assert len(sizes) == 2
+    assert max(sizes) <= 3.1 * 1024 * 1024 < sum(sizes)
+    ended = [await client.get_job(one.job.job_id) for one in held]
+    assert [job.result for job in ended] == [one.result for one in ends]
 
 
 async def test_a_job_whose_end_is_too_large_fails_with_the_reason_and_its_log(client: AsyncClient) -> None:

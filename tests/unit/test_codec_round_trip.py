@@ -29,8 +29,10 @@ from airunner.codec import (
     streams,
 )
 from airunner.codec import settings as run_time
+from airunner.codec.building import EncodedMessage
 from airunner.codec.errors import from_entry, from_wire, to_entry, to_wire
 from airunner.codec.events import decode_event, encode_event
+from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.domain.answers import DequeuedJob
 from airunner.domain.errors import (
     AirunnerError,
@@ -55,6 +57,12 @@ M = TypeVar("M", bound=Message)
 def sent(message: M) -> M:
     """Return the message as its receiver gets it."""
     return type(message).FromString(message.SerializeToString())
+
+
+def parsed(kind: type[M], message: EncodedMessage) -> M:
+    """Return the message of its bytes, as its receiver gets it."""
+    assert message.ByteSize() == len(message.SerializeToString())
+    return kind.FromString(message.SerializeToString())
 
 
 @dataclass(frozen=True)
@@ -122,10 +130,16 @@ PAIRS: dict[str, Pair[Any]] = {
     "execution.override": pair(wire.overrides, execution.execution_to_pb, execution.override_from_pb),
     "events.event": pair(events_of_attempts(), events.event_to_pb, events.event_from_pb),
     "events.packed_event": pair(events_of_attempts(), events.event_to_packed_pb, events.event_from_pb),
-    "requests.enqueue": pair(wire.enqueues, requests.enqueue_to_pb, requests.enqueue_from_pb),
+    "requests.enqueue": pair(
+        wire.enqueues,
+        lambda request: parsed(pb.EnqueueJobRequest, requests.enqueue_to_pb(request)),
+        requests.enqueue_from_pb,
+    ),
     "requests.enqueue_batch": pair(
         st.lists(wire.enqueues, max_size=3),
-        lambda batch: requests.enqueue_batch_to_pb(list(map(requests.enqueue_to_pb, batch))),
+        lambda batch: parsed(
+            pb.EnqueueJobsRequest, requests.enqueue_batch_to_pb(list(map(requests.enqueue_to_pb, batch)))
+        ),
         lambda message: list(map(requests.enqueue_from_pb, message.jobs)),
     ),
     "requests.dequeue": pair(wire.dequeues, requests.dequeue_to_pb, requests.dequeue_from_pb),
@@ -279,7 +293,8 @@ def test_completions_of_one_call_share_what_they_have_in_common(
     )
     requests = data.draw(st.permutations([*distinct, *(data.draw(shared) for _ in distinct)]))
     writer, reader = completions.CompletionWriter(), completions.CompletionReader(NOON)
-    message = sent(completions.complete_batch_to_pb([writer.write(request) for request in requests]))
+    encoded = completions.complete_batch_to_pb([writer.write(request) for request in requests])
+    message = parsed(pb.CompleteJobsRequest, encoded)
     read = [reader.read(entry) for entry in message.completions]
     assert [replace(request, events=decoded(stored)) for request, stored in read] == requests
     assert all(jobs.decode_result(request.result_bytes) == request.result for request, _ in read)
@@ -301,7 +316,7 @@ def test_jobs_of_one_answer_share_what_they_have_in_common(distinct: list[Job], 
 
 @given(wire.enqueues)
 def test_an_enqueue_is_read_with_its_encodings(request: EnqueueRequest) -> None:
-    read = requests.enqueue_from_pb(sent(requests.enqueue_to_pb(request)))
+    read = requests.enqueue_from_pb(parsed(pb.EnqueueJobRequest, requests.enqueue_to_pb(request)))
     assert read.params_bytes == jobs.encode_params(request.params)
     assert read.execution_bytes == (
         execution.encode_execution(request.execution) if request.execution else b""

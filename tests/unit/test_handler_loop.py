@@ -24,9 +24,10 @@ class Call:
         self._do = do
         self.task: asyncio.Task[None] | None = None
 
-    async def run_async(self) -> None:
+    async def run_async(self, task: asyncio.Task[None] | None) -> None:
         current_output.set(None)
-        self.task = asyncio.current_task()
+        assert task is asyncio.current_task()
+        self.task = task
         await self._do()
 
 

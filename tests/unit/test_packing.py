@@ -37,6 +37,19 @@ def test_a_packed_batch_is_the_same_batch(outputs: list[Output]) -> None:
     assert decode_event(stored).last_sequence == stored.last_sequence == len(outputs)
 
 
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 300_000])
+@pytest.mark.parametrize("stream", list(StreamType))
+def test_outputs_are_encoded_as_the_library_does_it(size: int, stream: StreamType) -> None:
+    outputs = (Output(b"\0" * size, stream), Output(b"\n" * size, StreamType.STDOUT))
+    expected = pb.OutputBatchEvent(
+        outputs=[pb.OutputItem(output=each.output, stream=int(each.stream)) for each in outputs],  # type: ignore[arg-type]  # the number of a member
+        start_sequence=1,
+        end_sequence=2,
+        timestamps=[NOON, NOON + 1],
+    )
+    assert event_to_pb(batch_of(outputs)).output_batch == expected
+
+
 def test_text_gets_much_smaller() -> None:
     event = batch_of(LINES)
     assert event_to_packed_pb(event).ByteSize() < event_to_pb(event).ByteSize() / 2

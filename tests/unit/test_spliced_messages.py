@@ -110,10 +110,8 @@ def test_jobs_of_one_answer_share_only_what_is_theirs_in_common() -> None:
         make_job(7, params=FULL, retried_from="job-1"),
         make_job(8, life=replace(LIFE, result=RESULT)),
     ]
-    writer, answer = JobWriter(), pb.DequeueJobsResponse()
-    for job in jobs:
-        writer.write(answer.jobs.add().job, job)
-    assert [job_from_pb(message.job) for message in answer.jobs] == jobs
+    writer = JobWriter()
+    assert [job_from_pb(pb.Job.FromString(writer.write(job))) for job in jobs] == jobs
 
 
 def test_a_result_is_stored_as_it_came_but_for_whose_it_is() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from airunner.codec.building import before, repeated
 from airunner.codec.enums import to_wire
 from airunner.codec.errors import from_entry, to_entry
 from airunner.codec.gen.job.v1 import job_pb2 as pb
@@ -36,8 +37,8 @@ M = TypeVar("M")
 
 def enqueued_to_pb(job: Enqueued) -> pb.EnqueueJobResponse:
     """Return the message of the job that an enqueue made."""
-    message = pb.EnqueueJobResponse(job_id=job.job_id, state=to_wire(job.state))
-    set_instant(message.created_at, job.created_at)
+    message = pb.EnqueueJobResponse()
+    _write_enqueued(message, job)
     return message
 
 
@@ -52,7 +53,15 @@ def enqueued_from_pb(message: pb.EnqueueJobResponse) -> Enqueued:
 
 def enqueue_outcomes_to_pb(outcomes: Sequence[Enqueued | AirunnerError]) -> pb.EnqueueJobsResponse:
     """Return the message of what became of the jobs of a batch."""
-    return pb.EnqueueJobsResponse(outcomes=map(_enqueue_outcome_to_pb, outcomes))
+    message = pb.EnqueueJobsResponse()
+    # In their place, since a message that is put into another is encoded and decoded again.
+    for outcome in outcomes:
+        entry = message.outcomes.add()
+        if isinstance(outcome, AirunnerError):
+            entry.error.CopyFrom(to_entry(outcome))
+        else:
+            _write_enqueued(entry.job, outcome)
+    return message
 
 
 def enqueue_outcomes_from_pb(message: pb.EnqueueJobsResponse) -> list[Enqueued | AirunnerError]:
@@ -65,14 +74,9 @@ def enqueue_outcomes_from_pb(message: pb.EnqueueJobsResponse) -> list[Enqueued |
 
 def dequeued_to_pb(jobs: Sequence[DequeuedJob]) -> pb.DequeueJobsResponse:
     """Return the message of jobs in a worker's hands."""
-    message, writer = pb.DequeueJobsResponse(), JobWriter()
-    for dequeued in jobs:
-        entry = message.jobs.add()
-        entry.task_token = dequeued.task_token
-        if dequeued.termination_token:
-            entry.termination_token = dequeued.termination_token
-        writer.write(entry.job, dequeued.job)
-    return message
+    writer = JobWriter()
+    entries = [_encode_dequeued(writer, dequeued) for dequeued in jobs]
+    return pb.DequeueJobsResponse.FromString(repeated(_JOBS, entries))
 
 
 def dequeued_job_to_pb(dequeued: DequeuedJob) -> pb.DequeueJobResponse:
@@ -133,7 +137,9 @@ def complete_outcomes_to_pb(outcomes: Sequence[JobState | AirunnerError]) -> pb.
 def complete_outcomes_from_pb(message: pb.CompleteJobsResponse) -> list[JobState | AirunnerError]:
     """Return what became of the completions of a batch."""
     return [
-        from_entry(outcome.error) if outcome.HasField("error") else _state(outcome.completed.state)
+        from_entry(outcome.error)
+        if outcome.HasField("error")
+        else _STATES.get(outcome.completed.state, JobState.UNSPECIFIED)
         for outcome in message.outcomes
     ]
 
@@ -233,10 +239,22 @@ def published_from_pb(message: pb.PublishJobEventBatchResponse | pb.PublishJobEv
     )
 
 
-def _enqueue_outcome_to_pb(outcome: Enqueued | AirunnerError) -> pb.EnqueueJobOutcome:
-    if isinstance(outcome, AirunnerError):
-        return pb.EnqueueJobOutcome(error=to_entry(outcome))
-    return pb.EnqueueJobOutcome(job=enqueued_to_pb(outcome))
+def _write_enqueued(message: pb.EnqueueJobResponse, job: Enqueued) -> None:
+    message.job_id = job.job_id
+    message.state = to_wire(job.state)
+    set_instant(message.created_at, job.created_at)
+
+
+def _encode_dequeued(writer: JobWriter, dequeued: DequeuedJob) -> bytes:
+    job, task_token = writer.write(dequeued.job), dequeued.task_token.encode()
+    termination_token = dequeued.termination_token.encode()
+    return b"".join(
+        (
+            *(before(_JOB, len(job)), job),
+            *(before(_TASK_TOKEN, len(task_token)), task_token),
+            *(before(_TERMINATION_TOKEN, len(termination_token)), termination_token),
+        )
+    )
 
 
 def _encode_complete_outcome(outcome: JobState | AirunnerError) -> bytes:
@@ -260,6 +278,10 @@ def _state(number: int) -> JobState:
     return _STATES.get(number, JobState.UNSPECIFIED)
 
 
+_JOBS = pb.DequeueJobsResponse.JOBS_FIELD_NUMBER
+_JOB = pb.DequeueJobResponse.JOB_FIELD_NUMBER
+_TASK_TOKEN = pb.DequeueJobResponse.TASK_TOKEN_FIELD_NUMBER
+_TERMINATION_TOKEN = pb.DequeueJobResponse.TERMINATION_TOKEN_FIELD_NUMBER
 _STATES = {int(state): state for state in JobState}
 # In the order of the states, whose numbers are the places.
 _ENCODED_ENDS = [

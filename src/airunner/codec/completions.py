@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airunner.codec.building import EncodedMessage, before, refusing, repeated
 from airunner.codec.events import admit_events, event_to_packed_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.jobs import read_result, result_to_pb
-from airunner.codec.refusing import refusing
+from airunner.domain.record import record
 from airunner.domain.requests import CompleteRequest
 
 if TYPE_CHECKING:
@@ -18,26 +19,42 @@ if TYPE_CHECKING:
 
 
 class CompletionWriter:
-    """Writes the completions of one call. Those that share events and end alike are copies of one message.
+    """Encodes the completions of one call. Those that share events and end alike share their encoding.
 
     Results and events are told apart by identity first, so the requests must outlive the writer.
     """
 
     def __init__(self) -> None:
-        self._by_identity: dict[tuple[int, int], pb.CompleteJobRequest] = {}
-        self._by_common: dict[tuple[int, tuple[object, ...]], pb.CompleteJobRequest] = {}
+        self._by_identity: dict[tuple[int, int], _SharedParts] = {}
+        self._by_common: dict[tuple[int, tuple[object, ...]], _SharedParts] = {}
 
-    def write(self, request: CompleteRequest) -> pb.CompleteJobRequest:
+    @refusing
+    def write(self, request: CompleteRequest) -> EncodedMessage:
         """Return the message of a completion."""
-        same = id(request.events), id(request.result)
-        written = self._by_identity.get(same)
-        if written is None:
-            alike = id(request.events), request.result.common
-            written = self._by_common.get(alike)
-            message = _likewise(written, request) if written else _complete_to_pb(request)
-            self._by_identity[same] = self._by_common[alike] = message
-            return message
-        return _likewise(written, request)
+        result = request.result
+        same = id(request.events), id(result)
+        shared = self._by_identity.get(same)
+        if shared is None:
+            shared = self._by_identity[same] = self._shared(request)
+        own = _encode_own(request)
+        size = len(own) + len(shared.result)
+        task_token = request.task_token.encode()
+        return EncodedMessage(
+            b"".join(
+                (
+                    *(before(_TASK_TOKEN, len(task_token)), task_token),
+                    *(before(_JOB_RESULT, size), own, shared.result),
+                    shared.events,
+                )
+            )
+        )
+
+    def _shared(self, request: CompleteRequest) -> _SharedParts:
+        alike = id(request.events), request.result.common
+        shared = self._by_common.get(alike)
+        if shared is None:
+            shared = self._by_common[alike] = _encode_shared(request)
+        return shared
 
 
 class CompletionReader:
@@ -88,26 +105,41 @@ class CompletionReader:
         return events
 
 
-def complete_batch_to_pb(entries: Sequence[pb.CompleteJobRequest]) -> pb.CompleteJobsRequest:
+def complete_batch_to_pb(entries: Sequence[EncodedMessage]) -> EncodedMessage:
     """Return the message of many completions."""
-    return pb.CompleteJobsRequest(completions=entries)
+    return EncodedMessage(repeated(_COMPLETIONS, [entry.raw for entry in entries]))
 
 
-@refusing
-def _likewise(written: pb.CompleteJobRequest, request: CompleteRequest) -> pb.CompleteJobRequest:
-    message = pb.CompleteJobRequest()
-    message.CopyFrom(written)
-    message.task_token = request.task_token
-    result = message.job_result
-    result.job_id = request.job_id
-    result.output_json, result.output_sha256 = request.result.output_json, request.result.output_sha256
-    return message
+@record
+class _SharedParts:
+    """What completions have in common: the encoding of their result, but for their output, and of events."""
+
+    result: bytes
+    events: bytes
 
 
-@refusing
-def _complete_to_pb(request: CompleteRequest) -> pb.CompleteJobRequest:
-    return pb.CompleteJobRequest(
-        task_token=request.task_token,
-        job_result=result_to_pb(request.result, request.job_id),
-        events=map(event_to_packed_pb, request.events),
+def _encode_own(request: CompleteRequest) -> bytes:
+    """Return the part of a result that is its job's own."""
+    job_id, output_json = request.job_id.encode(), request.result.output_json.encode()
+    output_sha256 = request.result.output_sha256
+    return b"".join(
+        (
+            *(before(_JOB_ID, len(job_id)), job_id),
+            *(before(_OUTPUT_JSON, len(output_json)), output_json),
+            *(before(_OUTPUT_SHA256, len(output_sha256)), output_sha256),
+        )
     )
+
+
+def _encode_shared(request: CompleteRequest) -> _SharedParts:
+    result = result_to_pb(request.result.with_output("", b""))
+    events = pb.CompleteJobRequest(events=map(event_to_packed_pb, request.events))
+    return _SharedParts(result.SerializeToString(), events.SerializeToString())
+
+
+_COMPLETIONS = pb.CompleteJobsRequest.COMPLETIONS_FIELD_NUMBER
+_TASK_TOKEN = pb.CompleteJobRequest.TASK_TOKEN_FIELD_NUMBER
+_JOB_RESULT = pb.CompleteJobRequest.JOB_RESULT_FIELD_NUMBER
+_JOB_ID = pb.JobResult.JOB_ID_FIELD_NUMBER
+_OUTPUT_JSON = pb.JobResult.OUTPUT_JSON_FIELD_NUMBER
+_OUTPUT_SHA256 = pb.JobResult.OUTPUT_SHA256_FIELD_NUMBER

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
+from airunner.codec.building import refusing
 from airunner.codec.enums import enum_or, to_wire
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import instant, set_instant
-from airunner.codec.refusing import refusing
 from airunner.domain.answers import DeadLetter, DeadLetterPage, DeadLetterReason, Redriven
 from airunner.domain.requests import Redrive
 

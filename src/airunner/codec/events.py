@@ -6,6 +6,7 @@ the reader can unpack them.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
@@ -160,10 +161,9 @@ def event_to_packed_pb(event: Event) -> pb.JobEvent:
     """Return the message of an event, a batch made as small as it gets."""
     if not isinstance(event.data, OutputBatch):
         return event_to_pb(event)
-    message, unpacked = _head(event), pb.OutputBatchEvent()
+    message = _head(event)
     _set_batch(message.output_batch, event.data)
-    _add_outputs(unpacked, event.data)
-    packing.pack(message.output_batch, unpacked)
+    packing.pack(message.output_batch, _encode_outputs(event.data))
     return message
 
 
@@ -330,7 +330,7 @@ def _set_data(message: pb.JobEvent, data: EventData) -> None:
             message.output_data.stream = to_wire(data.stream)
         case OutputBatch():
             _set_batch(message.output_batch, data)
-            _add_outputs(message.output_batch, data)
+            message.output_batch.MergeFromString(_encode_outputs(data))
         case ProcessStart():
             message.process_start.pid = data.pid
             set_instant(message.process_start.started_at, data.started_at)
@@ -360,10 +360,23 @@ def _set_batch(message: pb.OutputBatchEvent, batch: OutputBatch) -> None:
     message.playback_interval_millis = batch.playback_interval_millis
 
 
-def _add_outputs(message: pb.OutputBatchEvent, batch: OutputBatch) -> None:
-    add = message.outputs.add
+def _encode_outputs(batch: OutputBatch) -> bytes:
+    """Return the encoding of a batch that has these outputs and nothing else.
+
+    To put what is around each into its place takes half as long as to make an object of it.
+    """
+    parts: list[bytes] = []
     for output in batch.outputs:
-        # Set one by one, which takes half as long as by a constructor.
-        item = add()
-        item.output = output.output
-        item.stream = to_wire(output.stream)
+        before, behind = _around_output(len(output.output), output.stream)
+        parts += before, output.output, behind
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=4096)
+def _around_output(size: int, stream: StreamType) -> tuple[bytes, bytes]:
+    """Return what stands before and behind an output of so many bytes in the encoding of its batch."""
+    item = pb.OutputItem(output=bytes(size), stream=to_wire(stream))
+    encoded = pb.OutputBatchEvent(outputs=[item]).SerializeToString()
+    # No byte before the output is zero, and an empty one is left out.
+    start = encoded.find(0) if size else len(encoded)
+    return encoded[:start], encoded[start + size :]

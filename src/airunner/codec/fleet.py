@@ -8,9 +8,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
+from airunner.codec.building import refusing
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.instants import instant, set_instant
-from airunner.codec.refusing import refusing
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.fleet import (
     ActionKind,

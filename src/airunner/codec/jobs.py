@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
+from airunner.codec.building import before
 from airunner.codec.enums import enum_from_pb, enum_or, to_wire
 from airunner.codec.execution import decode_execution, execution_to_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
@@ -39,15 +40,29 @@ def decode_result(encoded: bytes) -> JobResult:
 
 def params_to_pb(params: JobParams) -> pb.JobParams:
     """Return the message of parameters."""
+    message = pb.JobParams()
+    write_params(message, params)
+    return message
+
+
+def write_params(message: pb.JobParams, params: JobParams) -> None:
+    """Fill the empty message of parameters where it stands, since handing over a part costs its copy."""
     # Most are unset, and those that are cost nothing.
-    given: dict[str, Any] = {name: value for name in _PLAIN_PARAMS if (value := getattr(params, name))}
-    message = pb.JobParams(process_type=_process_type_to_pb(params.process_type), **given)
+    for name in _SINGLE_PARAMS:
+        if value := getattr(params, name):
+            setattr(message, name, value)
+    if params.process_type is not ProcessType.PIPE:
+        # The default stays unset, so that saying it and leaving it out are the same request.
+        message.process_type = pb.PROCESS_TYPE_PTY
+    if params.args:
+        message.args.extend(params.args)
+    if params.secret_names:
+        message.secret_names.extend(params.secret_names)
     # One by one, since a map that is given as a whole takes a way of its own, which is slow.
     for name, value in params.environment.items():
         message.environment[name] = value
     for name, value in params.metadata.items():
         message.metadata[name] = value
-    return message
 
 
 def params_from_pb(message: pb.JobParams, *, lenient: bool = False) -> JobParams:
@@ -113,13 +128,11 @@ def read_result(message: pb.JobResult) -> tuple[JobResult, bytes]:
 
 def job_to_pb(job: Job) -> pb.Job:
     """Return the message of a job."""
-    message = pb.Job()
-    JobWriter().write(message, job)
-    return message
+    return pb.Job.FromString(JobWriter().write(job))
 
 
 class JobWriter:
-    """Writes the jobs of one answer. What jobs that were claimed together have in common is encoded once.
+    """Encodes the jobs of one answer. What jobs that were claimed together have in common is encoded once.
 
     Lives are told apart by identity, so the jobs must outlive the writer.
     """
@@ -127,22 +140,23 @@ class JobWriter:
     def __init__(self) -> None:
         self._shared: dict[tuple[object, ...], bytes] = {}
 
-    def write(self, message: pb.Job, job: Job) -> None:
-        """Fill the empty message of a job where it stands, since handing over a part costs its copy."""
+    def write(self, job: Job) -> bytes:
+        """Return the message of a job, encoded."""
         kind = (id(job.life), id(job.execution), job.created_at, job.queue)
         shared = self._shared.get(kind)
         if shared is None:
             shared = self._shared[kind] = _encode_shared(job)
-        message.MergeFromString(shared)
-        message.job_id, message.request_id = job.job_id, job.request_id
-        message.job_params.MergeFromString(encode_params(job.params))
-        if job.retried_from:
-            message.retried_from = job.retried_from
-        if job.life.result is not None:
-            message.result.CopyFrom(result_to_pb(job.life.result, job.job_id))
-        if job.params_url or job.result_url or job.abridged:
-            message.job_params_url, message.result_url = job.params_url, job.result_url
-            message.abridged = job.abridged
+        job_id, request_id = job.job_id.encode(), job.request_id.encode()
+        params = encode_params(job.params)
+        return b"".join(
+            (
+                *(before(_JOB_ID, len(job_id)), job_id),
+                *(before(_REQUEST_ID, len(request_id)), request_id),
+                *(before(_JOB_PARAMS, len(params)), params),
+                shared,
+                _encode_unusual(job) if _is_unusual(job) else b"",
+            )
+        )
 
 
 def job_from_pb(message: pb.Job) -> Job:
@@ -220,6 +234,22 @@ class JobReader:
         )
 
 
+def _is_unusual(job: Job) -> bool:
+    return bool(job.retried_from or job.life.result or job.params_url or job.result_url or job.abridged)
+
+
+def _encode_unusual(job: Job) -> bytes:
+    """Return the part of a job's message that most jobs without an end do not have."""
+    result = job.life.result
+    return pb.Job(
+        retried_from=job.retried_from,
+        result=result_to_pb(result, job.job_id) if result else None,
+        job_params_url=job.params_url,
+        result_url=job.result_url,
+        abridged=job.abridged,
+    ).SerializeToString()
+
+
 def _encode_shared(job: Job) -> bytes:
     """Return the part of a job's message that others may share: its life, but not its result; its queue."""
     life = job.life
@@ -254,26 +284,29 @@ def _execution_of(message: pb.Job) -> ExecutionConfig:
     return decode_execution(message.execution_config.SerializeToString())
 
 
+def _dict_of(entries: Mapping[str, str]) -> dict[str, str]:
+    # A map of a message is asked for its keys by `dict`, which costs three calls.
+    return {name: entries[name] for name in entries}
+
+
 def _process_type_from_pb(value: int) -> ProcessType:
     return enum_from_pb(ProcessType, value, "process_type")
 
 
-def _process_type_to_pb(process_type: ProcessType) -> Any:
-    # The default stays unset, so that saying it and leaving it out are the same request.
-    return pb.PROCESS_TYPE_UNSPECIFIED if process_type is ProcessType.PIPE else pb.PROCESS_TYPE_PTY
-
-
 _ASSUMED_EXECUTION = ExecutionConfig(assumed=True)
 _OUTCOMES = {int(outcome): outcome for outcome in Outcome}
-# The parameters whose names are the same on both sides, and how those are converted that need it.
-_PLAIN_PARAMS = tuple(
-    field.name
-    for field in fields(JobParams)
-    if field.init and field.name not in {"process_type", "environment", "metadata"}
-)
 _PARAM_KINDS: dict[str, Callable[[Any], Any]] = {
-    "environment": dict,
-    "metadata": dict,
+    "environment": _dict_of,
+    "metadata": _dict_of,
     "args": tuple,
     "secret_names": tuple,
 }
+# The parameters that are the same on both sides.
+_SINGLE_PARAMS = tuple(
+    field.name
+    for field in fields(JobParams)
+    if field.init and field.name not in {"process_type", *_PARAM_KINDS}
+)
+_JOB_ID = pb.Job.JOB_ID_FIELD_NUMBER
+_REQUEST_ID = pb.Job.REQUEST_ID_FIELD_NUMBER
+_JOB_PARAMS = pb.Job.JOB_PARAMS_FIELD_NUMBER

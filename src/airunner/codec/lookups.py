@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TypedDict, Unpack
 
+from airunner.codec.building import refusing
 from airunner.codec.enums import enum_from_pb, to_wire
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.jobs import job_from_pb, job_to_pb
-from airunner.codec.refusing import refusing
 from airunner.domain.errors import InvalidArgument
 from airunner.domain.job import Job, JobState
 from airunner.domain.limits import DEFAULT_PAGE_SIZE

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 
+from airunner.codec.building import EncodedMessage
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.domain.errors import InvalidArgument
 
@@ -26,7 +27,7 @@ class Method(Generic[Q_contra, R_co]):
 
     path: str
     request: type[Any]
-    answer: type[R_co]
+    answer: type[Any]
 
     @property
     def name(self) -> str:
@@ -37,33 +38,41 @@ class Method(Generic[Q_contra, R_co]):
 def parse_request(method: Method[Q, R], body: bytes) -> Q:
     """Return what is asked of a method; InvalidArgument if it cannot be read."""
     try:
-        return cast("Q", method.request.FromString(body))
+        # No cast at the hottest place of all: it is a call.
+        message: Q = method.request.FromString(body)
     except DecodeError as error:
         raise InvalidArgument(f"unmarshal message: {error}") from None
+    return message
 
 
 def parse_answer(method: Method[Q, R], body: bytes) -> R | None:
     """Return the answer of a method from its bytes; None if it cannot be read."""
     try:
-        return cast("R", cast("Any", method.answer).FromString(body))
+        message: R = method.answer.FromString(body)
     except DecodeError:
         return None
+    return message
 
 
 def _method(service: str, request: type[Q], answer: type[R]) -> Method[Q, R]:
     return Method(f"/{service}/{request.__name__.removesuffix('Request')}", request, answer)
 
 
+def _encoded(method: Method[Q, R]) -> Method[Q | EncodedMessage, R]:
+    """Let clients give requests of a method as bytes too."""
+    return cast("Method[Q | EncodedMessage, R]", method)
+
+
 _JOBS: Final = "job.v1.JobService"
 _EVENTS: Final = "job.v1.JobEventsService"
 _ADMIN: Final = "job.v1.AdminService"
 
-ENQUEUE_JOB: Final = _method(_JOBS, pb.EnqueueJobRequest, pb.EnqueueJobResponse)
-ENQUEUE_JOBS: Final = _method(_JOBS, pb.EnqueueJobsRequest, pb.EnqueueJobsResponse)
+ENQUEUE_JOB: Final = _encoded(_method(_JOBS, pb.EnqueueJobRequest, pb.EnqueueJobResponse))
+ENQUEUE_JOBS: Final = _encoded(_method(_JOBS, pb.EnqueueJobsRequest, pb.EnqueueJobsResponse))
 DEQUEUE_JOBS: Final = _method(_JOBS, pb.DequeueJobsRequest, pb.DequeueJobsResponse)
 UPDATE_JOB: Final = _method(_JOBS, pb.UpdateJobRequest, pb.UpdateJobResponse)
-COMPLETE_JOB: Final = _method(_JOBS, pb.CompleteJobRequest, pb.CompleteJobResponse)
-COMPLETE_JOBS: Final = _method(_JOBS, pb.CompleteJobsRequest, pb.CompleteJobsResponse)
+COMPLETE_JOB: Final = _encoded(_method(_JOBS, pb.CompleteJobRequest, pb.CompleteJobResponse))
+COMPLETE_JOBS: Final = _encoded(_method(_JOBS, pb.CompleteJobsRequest, pb.CompleteJobsResponse))
 RELEASE_JOB: Final = _method(_JOBS, pb.ReleaseJobRequest, pb.ReleaseJobResponse)
 GET_JOB: Final = _method(_JOBS, pb.GetJobRequest, pb.GetJobResponse)
 LIST_JOBS: Final = _method(_JOBS, pb.ListJobsRequest, pb.ListJobsResponse)

@@ -36,14 +36,13 @@ def _zstd() -> _Zstd:
     return _Zstd()
 
 
-def pack(batch: pb.OutputBatchEvent, unpacked: pb.OutputBatchEvent) -> None:
-    """Give a batch the outputs of another, which has nothing else: compressed, if that makes it smaller."""
-    plain = unpacked.SerializeToString()
+def pack(batch: pb.OutputBatchEvent, plain: bytes) -> None:
+    """Give a batch the outputs of another, of which this is the encoding: compressed, if that is smaller."""
     packed = _zstd().compressor.compress(plain) if len(plain) >= _WORTH_BYTES else plain
     if len(packed) < len(plain):
         batch.encoding, batch.packed, batch.unpacked_bytes = pb.BATCH_ENCODING_ZSTD, packed, len(plain)
     else:
-        batch.MergeFrom(unpacked)
+        batch.MergeFromString(plain)
 
 
 def outputs(batch: pb.OutputBatchEvent) -> Sequence[pb.OutputItem]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airunner.codec.building import refusing
 from airunner.codec.events import admit_events, event_to_packed_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
-from airunner.codec.refusing import refusing
 from airunner.domain.requests import ReleaseRequest
 
 if TYPE_CHECKING:

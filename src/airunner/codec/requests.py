@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airunner.codec.building import EncodedMessage, refusing, repeated
 from airunner.codec.execution import decode_override, execution_to_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
-from airunner.codec.jobs import params_from_pb, params_to_pb
-from airunner.codec.refusing import refusing
+from airunner.codec.jobs import params_from_pb, write_params
 from airunner.domain.requests import Abilities, DequeueRequest, EnqueueRequest, OverviewQuery, UpdateRequest
 
 if TYPE_CHECKING:
@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 
 
 @refusing
-def enqueue_to_pb(request: EnqueueRequest) -> pb.EnqueueJobRequest:
+def enqueue_to_pb(request: EnqueueRequest) -> EncodedMessage:
     """Return the message of a job to add."""
-    return pb.EnqueueJobRequest(
+    message = pb.EnqueueJobRequest(
         request_id=request.request_id,
         queue=request.queue,
-        job_params=params_to_pb(request.params),
         delay_seconds=request.delay_seconds,
         max_attempts=request.max_attempts,
-        execution_config=execution_to_pb(request.execution) if request.execution else None,
     )
+    write_params(message.job_params, request.params)
+    if request.execution:
+        message.execution_config.CopyFrom(execution_to_pb(request.execution))
+    return EncodedMessage(message.SerializeToString())
 
 
 def enqueue_from_pb(message: pb.EnqueueJobRequest) -> EnqueueRequest:
@@ -54,9 +56,9 @@ def enqueue_from_pb(message: pb.EnqueueJobRequest) -> EnqueueRequest:
     )
 
 
-def enqueue_batch_to_pb(entries: Sequence[pb.EnqueueJobRequest]) -> pb.EnqueueJobsRequest:
+def enqueue_batch_to_pb(entries: Sequence[EncodedMessage]) -> EncodedMessage:
     """Return the message of many jobs to add."""
-    return pb.EnqueueJobsRequest(jobs=entries)
+    return EncodedMessage(repeated(pb.EnqueueJobsRequest.JOBS_FIELD_NUMBER, [entry.raw for entry in entries]))
 
 
 @refusing

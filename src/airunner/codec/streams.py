@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airunner.codec.building import refusing
 from airunner.codec.enums import enum_from_pb, to_wire
 from airunner.codec.events import event_to_pb
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.packing import unpack_payload
-from airunner.codec.refusing import refusing
 from airunner.domain.event import EncodedEvent, EventType, Position
 from airunner.domain.requests import StreamRequest
 

@@ -38,6 +38,8 @@ async def send_entries(
     outcomes = await send(accepted) if accepted or not prepared else ()
     if len(outcomes) != len(accepted):
         raise InternalError(f"{len(accepted)} entries were answered with {len(outcomes)} outcomes")
+    if len(accepted) == len(prepared):
+        return list(outcomes)
     remaining = iter(outcomes)
     return [entry if isinstance(entry, AirunnerError) else next(remaining) for entry in prepared]
 

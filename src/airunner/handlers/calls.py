@@ -70,7 +70,7 @@ class HandlerCall(Generic[K, S]):
         self._done: asyncio.Future[str] | None = None
         self._result = ""
         self._failure: BaseException | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[Any] | None = None
 
     @property
     def is_async(self) -> bool:
@@ -150,10 +150,10 @@ class HandlerCall(Generic[K, S]):
         except BaseException as error:  # noqa: BLE001  whatever it is, it is the end of this handler alone
             self._failure = error
 
-    async def run_async(self) -> None:
-        """Call an async handler, in the current task."""
+    async def run_async(self, task: asyncio.Task[Any] | None) -> None:
+        """Call an async handler, in the current task, which is this one."""
         current_output.set(self.output)
-        self._task = asyncio.current_task()
+        self._task = task
         try:
             self._raise_if_stopped()
             called = self.handler.function(*self._arguments())
@@ -223,7 +223,7 @@ class HandlerCalls(Generic[C]):
             if self._handler_loop is None:
                 self._handler_loop = HandlerLoop(self._end)
             self._handler_loop.begin(asynchronous)
-        for call in calls:
+        for call in calls if len(asynchronous) < len(calls) else ():
             if not call.is_async:
                 self._threads.submit(Variables().run, self._run_in_thread, call)
 

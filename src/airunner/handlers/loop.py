@@ -28,8 +28,8 @@ _VARIABLES_OF_A_CALL: Final = 1
 class AsyncCall(Protocol):
     """A call that is run once, and that raises nothing."""
 
-    async def run_async(self) -> None:
-        """Run it in the current task."""
+    async def run_async(self, task: asyncio.Task[Any] | None) -> None:
+        """Run it in the current task, which is this one."""
 
 
 C = TypeVar("C", bound=AsyncCall)
@@ -70,13 +70,14 @@ class HandlerLoop(Generic[C]):
             self._loop.create_task(self._run_shared_task(self._shared_tasks), context=Variables())
 
     async def _run_shared_task(self, number: int) -> None:
+        task = asyncio.current_task()
         # When that runs, this task has ended, or one of its calls waits.
         self._loop.call_soon(self._open_shared_task)
         for _ in range(_CALLS_PER_TASK):
             if not self._waiting:
                 return
             call = self._waiting.popleft()
-            await call.run_async()
+            await call.run_async(task)
             self._on_ended(call)
             if self._shared_tasks != number or len(copy_context()) > _VARIABLES_OF_A_CALL:
                 return

@@ -172,7 +172,7 @@ class Consumer(Generic[T, R]):
                 held.settling = True
                 self._settlements.release(held.delivery, 0, "")
         # One timer for all that came together; most of them are over when it rings.
-        age_ms = _ms(min(delivery.extend_after_seconds for delivery in deliveries))
+        age_ms = _ms(min([delivery.extend_after_seconds for delivery in deliveries]))
         self._clock.call_at(self._clock.now() + age_ms, lambda: self._extend(received))
 
     def _extend(self, received: Iterable[_Held[T]]) -> None:

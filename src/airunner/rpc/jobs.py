@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airunner.codec import answers, lookups, publishing, requests
@@ -78,8 +79,8 @@ class JobServiceEndpoint:
         _: RequestContext[pb.CompleteJobsRequest, pb.CompleteJobsResponse],
     ) -> pb.CompleteJobsResponse:
         """End held jobs, each with its own outcome."""
-        reader = CompletionReader(self._clock.now())
-        prepared = prepare_entries(request.completions, lambda entry: self._prepare(reader, entry))
+        prepare = partial(self._prepare, CompletionReader(self._clock.now()))
+        prepared = prepare_entries(request.completions, prepare)
         return answers.complete_outcomes_to_pb(await self._service.complete_prepared(prepared))
 
     async def release_job(

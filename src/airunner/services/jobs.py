@@ -144,7 +144,10 @@ class JobService:
         lost = self._workers.took(demand.worker_id, jobs)
         if jobs:
             metrics.dequeued(jobs, lost)
-        return [DequeuedJob(job, self._token(job), self._termination_token(job)) for job in jobs]
+        return [
+            DequeuedJob(job, self._token(job), self._termination_token(job) if job.life.instance_id else "")
+            for job in jobs
+        ]
 
     def hand_back(self, jobs: Sequence[DequeuedJob]) -> None:
         """Give back claimed jobs that reached nobody."""
@@ -481,8 +484,6 @@ class JobService:
 
     def _termination_token(self, job: Job) -> str:
         life = job.life
-        if not life.instance_id:
-            return ""
         return self._terminations.encode(job.job_id, life.attempt, life.instance_id)
 
     def _held_token(self, text: str, queue: str = "") -> TaskToken:

@@ -30,17 +30,16 @@ from airunner.worker.attempt import REFUSED_TOKEN_SECONDS
 from airunner.worker.publishing.unpublished import event_bytes, gap_event
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from airunner.domain.clock import Clock
-    from airunner.domain.job import JobState
     from airunner.domain.requests import CompleteRequest
     from airunner.domain.retry import RetryPolicy
     from airunner.services.api import HoldingApi
 
 _log = get_logger("airunner.worker")
 
-# A message of the contract may have 4 MiB; these leave room for what is not counted.
+# Unpacked: a server looks at all events of a call at one go, and other calls wait meanwhile.
 _CALL_BYTES: Final = 2 * 1024 * 1024
 _RESULT_OVERHEAD: Final = 1024
 _KEEP_SECONDS: Final = 600.0
@@ -82,7 +81,7 @@ class Completer:
         async def send() -> None:
             again: list[CompleteRequest] = []
             rules.pause_seconds = 0.0
-            for call in split_by_size(unsettled, _Sizes().of, _CALL_BYTES):
+            for call in _divided(unsettled):
                 again += await self._call(call, rules)
             unsettled[:] = again
             if again:
@@ -91,7 +90,7 @@ class Completer:
         try:
             await retry(self._policy, self._clock, send, retry_if=lambda error: isinstance(error, _Unsettled))
         finally:
-            for request in requests:
+            for request in requests if self._odd_since else ():
                 self._odd_since.pop(request.task_token, None)
 
     async def _call(self, requests: Sequence[CompleteRequest], rules: _Rules) -> list[CompleteRequest]:
@@ -107,18 +106,15 @@ class Completer:
                 # One of them may be at fault: the others are sent without it.
                 return [again for request in requests for again in await self._call([request], rules)]
             outcomes = [error] * len(requests)
-        again = (
+        again = [
             self._next(request, outcome, rules.keep_ms)
             for request, outcome in zip(requests, outcomes, strict=True)
-        )
+            if isinstance(outcome, AirunnerError)
+        ]
         return [request for request in again if request]
 
-    def _next(
-        self, request: CompleteRequest, outcome: JobState | AirunnerError, keep_ms: int
-    ) -> CompleteRequest | None:
-        """Return what to send after the outcome of a request; None if it is settled."""
-        if not isinstance(outcome, AirunnerError):
-            return None
+    def _next(self, request: CompleteRequest, outcome: AirunnerError, keep_ms: int) -> CompleteRequest | None:
+        """Return what to send after the error of a request; None if it is settled."""
         _log.warning("job.completion_refused", job_id=request.job_id, error=outcome.text)
         match outcome:
             case NotFound() | FailedPrecondition():
@@ -157,19 +153,29 @@ class _Unsettled(Overloaded):
     """Some completions are to be sent again."""
 
 
-class _Sizes:
-    """Estimates what requests take on the wire, before they are encoded. Many share their events."""
+def _divided(requests: Sequence[CompleteRequest]) -> list[list[CompleteRequest]]:
+    """Divide requests into calls of a bounded size; each is looked at only if all may be too much for one."""
+    sizes = {id(request.events): sum(map(event_bytes, request.events)) for request in _by_events(requests)}
+    results = [request.result for request in requests]
+    texts = [len(result.output_json) + len(result.error_message) for result in results]
+    # A character has four bytes at most.
+    if (
+        len(requests) * (_RESULT_OVERHEAD + max(sizes.values(), default=0) + 4 * max(texts, default=0))
+        <= _CALL_BYTES
+    ):
+        return [list(requests)]
 
-    def __init__(self) -> None:
-        self._events: dict[int, int] = {}
-
-    def of(self, request: CompleteRequest) -> int:
-        """Return the size of a request, which must outlive this."""
-        events = self._events.get(id(request.events))
-        if events is None:
-            events = self._events[id(request.events)] = sum(map(event_bytes, request.events))
+    def size_of(request: CompleteRequest) -> int:
         result = request.result
-        return _RESULT_OVERHEAD + events + _wire_bytes(result.output_json) + _wire_bytes(result.error_message)
+        written = _wire_bytes(result.output_json) + _wire_bytes(result.error_message)
+        return _RESULT_OVERHEAD + sizes[id(request.events)] + written
+
+    return split_by_size(requests, size_of, _CALL_BYTES)
+
+
+def _by_events(requests: Sequence[CompleteRequest]) -> Collection[CompleteRequest]:
+    """Return one request for all that share their events: what has ended together mostly does."""
+    return {id(request.events): request for request in requests}.values()
 
 
 def _wire_bytes(text: str) -> int:

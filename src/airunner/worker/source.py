@@ -113,8 +113,10 @@ class JobSource:
             raise
         if deliveries and self._on_visibility:
             self._on_visibility(_visibility_seconds(deliveries[0].body))
+        if not any(attempt.job.life.tries_left <= 0 for attempt in _distinct_lives(deliveries)):
+            return deliveries
         last_tries = [delivery for delivery in deliveries if delivery.body.job.life.tries_left <= 0]
-        return await self._confirmed(deliveries, last_tries) if last_tries else deliveries
+        return await self._confirmed(deliveries, last_tries)
 
     async def extend(self, delivery: Delivery[Attempt]) -> Hold:
         """Heartbeat, until the next one is due or there is news."""
@@ -140,7 +142,7 @@ class JobSource:
         """Complete jobs, many in one call."""
         await self._completer.complete(
             [_completion(delivery.body, outcome) for delivery, outcome in settlements],
-            max(_visibility_seconds(delivery.body) for delivery, _ in settlements),
+            max(map(_visibility_seconds, _distinct_lives([delivery for delivery, _ in settlements]))),
         )
 
     async def release(self, delivery: Delivery[Attempt], delay_seconds: float, error: str) -> None:
@@ -233,7 +235,7 @@ class JobSource:
         return Delivery(
             body=attempt,
             key=dequeued.job.job_id,
-            attempt=max(1, dequeued.job.attempt),
+            attempt=max(1, dequeued.job.life.attempt),
             extend_after_seconds=extend_after_seconds,
         )
 
@@ -316,6 +318,11 @@ def _visibility_seconds(attempt: Attempt) -> float:
     life = attempt.job.life
     # A server that does not say it gives no shorter first lease either. Both instants are of its clock.
     return life.visibility_seconds or (life.visible_until - life.updated_at) / 1000
+
+
+def _distinct_lives(deliveries: Sequence[Delivery[Attempt]]) -> Collection[Attempt]:
+    """Return one attempt for each life there is: jobs that came together mostly share one."""
+    return {id(delivery.body.job.life): delivery.body for delivery in deliveries}.values()
 
 
 def _completion(attempt: Attempt, outcome: JobOutcome) -> CompleteRequest:

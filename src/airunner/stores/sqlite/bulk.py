@@ -22,7 +22,6 @@ from airunner.telemetry.logs import get_logger
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airunner.domain.event import EncodedEvent
     from airunner.domain.job import Job
     from airunner.domain.lifecycle import Lifecycle
     from airunner.stores.records import Completion, Demand
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
 _log = get_logger("airunner.store")
 
-_End: TypeAlias = "tuple[Lifecycle, Lifecycle, list[EncodedEvent]]"
-"""A life, what becomes of it, and the events to be stored."""
+_End: TypeAlias = "tuple[Lifecycle, Lifecycle, list[rows.Row]]"
+"""A life, what becomes of it, and the columns of the events to be stored."""
 
 # How many rows one statement saves. Shorter lists are filled up: SQLite keeps few statements ready.
 _STATEMENT_SIZES = (1, 10, 100)
@@ -140,35 +139,35 @@ class _Ends:
         # The result is saved apart, so that all that end alike are saved by one statement.
         self.lives[row_id] = alike
         self.results[row_id] = completion.result_bytes or encode_result(completion.result)
-        self.events += [rows.event_values(row_id, event, self._now) for event in fresh]
+        self.events += [(row_id, *columns) for columns in fresh]
         return over
 
-    def _finish(self, life: Lifecycle, completion: Completion) -> tuple[Lifecycle, list[EncodedEvent]]:
+    def _finish(self, life: Lifecycle, completion: Completion) -> tuple[Lifecycle, list[rows.Row]]:
         """Work out the end of a job; jobs that were alike and end alike share it, but for their output.
 
         Lives and events that are alike are the same objects here, and often results too. The entries keep
         theirs alive, and the known ends their lives.
         """
-        attempt, result, events = completion.key.attempt, completion.result, completion.events
         if life.state.terminal:
             # What an end that is repeated says is compared with what was said first, output and all.
-            return lifecycle.finish(life, attempt, result, events, now=self._now)
-        same = (id(life), attempt, id(events), id(result))
+            return self._work_out(life, completion)
+        same = (id(life), completion.key.attempt, id(completion.events), id(completion.result))
         known = self._by_identity.get(same)
         if known is None:
             known = self._by_identity[same] = self._finish_alike(life, completion)
         return known[1:]
 
     def _finish_alike(self, life: Lifecycle, completion: Completion) -> _End:
-        attempt, result, events = completion.key.attempt, completion.result, completion.events
-        alike = (id(life), attempt, id(events), result.common)
+        alike = (id(life), completion.key.attempt, id(completion.events), completion.result.common)
         known = self._by_common.get(alike)
         if known is None:
-            known = self._by_common[alike] = (
-                life,
-                *lifecycle.finish(life, attempt, result, events, now=self._now),
-            )
+            known = self._by_common[alike] = (life, *self._work_out(life, completion))
         return known
+
+    def _work_out(self, life: Lifecycle, completion: Completion) -> tuple[Lifecycle, list[rows.Row]]:
+        attempt, result, events = completion.key.attempt, completion.result, completion.events
+        over, fresh = lifecycle.finish(life, attempt, result, events, now=self._now)
+        return over, [rows.event_columns(event, self._now) for event in fresh]
 
 
 def _find(tx: Transaction, job_ids: Sequence[str]) -> dict[str, tuple[int, Lifecycle]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from airunner.codec.execution import decode_execution, encode_execution
 from airunner.codec.jobs import decode_params, decode_result, encode_params, encode_result
@@ -72,6 +72,11 @@ END_UNREADABLE = (
 INSERT_EVENT = f"INSERT INTO job_events (job, stored_at, {EVENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 EVENTS_AT_ONCE = 50
 INSERT_EVENTS = INSERT_EVENT + ", (?, ?, ?, ?, ?, ?, ?, ?, ?)" * (EVENTS_AT_ONCE - 1)
+blob: Final = bytearray
+"""Makes of bytes what a statement takes quickest.
+
+For anything but bytearray, int, float and str Python looks for an adapter each time, even for None.
+"""
 _STATES = {int(state): state for state in JOB_STATES}
 _EVENT_TYPES = {int(kind): kind for kind in EventType}
 
@@ -93,14 +98,6 @@ def insert_published(count: int) -> str:
     """Return the statement that publishes so many events, of jobs as they are known; see `at_once`."""
     events = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * count)
     return f"INSERT INTO published (job, stored_at, {EVENT}, known_at) VALUES {events}"
-
-
-def blob(raw: bytes) -> bytearray:
-    """Return bytes as a statement takes them quickest.
-
-    For anything but bytearray, int, float and str Python looks for an adapter each time, even for None.
-    """
-    return bytearray(raw)
 
 
 def uuid_bytes(text: str) -> bytes:
@@ -291,8 +288,12 @@ def without_secrets(encoded: bytes | None) -> bytes | None:
 
 def event_values(row_id: int, event: EncodedEvent, now: int) -> Row:
     """Return the values of INSERT_EVENT."""
+    return (row_id, *event_columns(event, now))
+
+
+def event_columns(event: EncodedEvent, now: int) -> Row:
+    """Return the values of INSERT_EVENT but for the job, which are the same for all jobs with this event."""
     return (
-        row_id,
         now,
         event.attempt,
         event.first_sequence,

@@ -206,11 +206,9 @@ class GroupCommitWriter:
         """Wait for the first operation, then take what else is there. Empty at the end."""
         first = self._inbox.get()
         group = [first] if first else []
-        while first and len(group) < _MAX_GROUP:
-            try:
-                entry = self._inbox.get_nowait()
-            except queue.Empty:
-                break
+        # Nobody else takes from it: what is there stays there.
+        while first and len(group) < _MAX_GROUP and not self._inbox.empty():
+            entry = self._inbox.get_nowait()
             if entry is None:
                 self._inbox.put(None)
                 break
