@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from airunner.client import (
     StreamRequest,
     UpdateRequest,
 )
+from airunner.domain import limits
 from airunner.domain.answers import Enqueued
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import (
@@ -223,6 +224,27 @@ async def test_every_entry_of_a_batch_has_its_own_outcome(client: AsyncClient) -
     for request, outcome in zip(requests[1:], outcomes[1:], strict=True):
         (alone,) = await client.enqueue_jobs([request])
         assert type(alone) is type(outcome)
+
+
+async def test_enqueues_that_share_a_call_fail_as_they_would_alone(client: AsyncClient) -> None:
+    params, taken = JobParams(command="make"), str(uuid.uuid4())
+    await client.enqueue(params, request_id=taken)
+    refused: list[Callable[[], Awaitable[object]]] = [
+        lambda: client.enqueue(JobParams(command="other"), request_id=taken),
+        lambda: client.enqueue(params, queue="no such/queue"),
+        lambda: client.enqueue(params, request_id="67890"),
+        lambda: client.enqueue(params, delay_seconds=limits.MAX_DELAY_SECONDS + 1),
+        lambda: client.enqueue(JobParams(handler="h", payload_json="{")),
+        lambda: client.enqueue(JobParams()),
+    ]
+    alone = [(await asyncio.gather(call(), return_exceptions=True))[0] for call in refused]
+    first, *shared, last = await asyncio.gather(
+        client.enqueue(params), *(call() for call in refused), client.enqueue(params), return_exceptions=True
+    )
+    assert isinstance(first, Enqueued)
+    assert isinstance(last, Enqueued)
+    assert [(type(error), str(error)) for error in shared] == [(type(error), str(error)) for error in alone]
+    assert all(isinstance(error, AirunnerError) for error in alone)
 
 
 async def test_completing_many(client: AsyncClient) -> None:

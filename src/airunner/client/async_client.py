@@ -62,7 +62,7 @@ class AsyncClient(WireClient):
             max_attempts=max_attempts,
             execution=execution,
         )
-        return single(await self.enqueue_jobs([request]))
+        return await self.enqueue_job(request)
 
     async def dequeue(
         self,

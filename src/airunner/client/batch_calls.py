@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import methodcaller
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from airunner.domain.errors import (
@@ -53,11 +54,27 @@ async def send_batch(
 
     async def send(messages: Sequence[M]) -> list[R | AirunnerError]:
         answers: list[R | AirunnerError] = []
-        for call in split_by_size(messages, _wire_bytes, _CALL_BYTES):
-            answers += await _send(call, send_one, send_many)
+        for call in split_by_size(messages, methodcaller("ByteSize"), _CALL_BYTES):
+            answers += await send_call(call, send_one, send_many)
         return answers
 
     return await send_entries(prepare_entries(requests, build), send)
+
+
+async def send_call(
+    messages: Sequence[M],
+    send_one: Callable[[M], Awaitable[R]],
+    send_many: Callable[[Sequence[M]], Awaitable[Sequence[R | AirunnerError]]],
+) -> list[R | AirunnerError]:
+    """Send entries together, or apart where the server takes less than it usually does."""
+    if len(messages) == 1:
+        return [await _outcome(send_one(messages[0]))]
+    try:
+        return list(await send_many(messages))
+    except MessageTooLarge:
+        half = len(messages) // 2
+        parts = messages[:half], messages[half:]
+        return [answer for part in parts for answer in await send_call(part, send_one, send_many)]
 
 
 async def _send_alone(
@@ -68,26 +85,6 @@ async def _send_alone(
     except AirunnerError as error:
         return error
     return await _outcome(send_one(message))
-
-
-async def _send(
-    call: Sequence[M],
-    send_one: Callable[[M], Awaitable[R]],
-    send_many: Callable[[Sequence[M]], Awaitable[Sequence[R | AirunnerError]]],
-) -> list[R | AirunnerError]:
-    """Send entries together, or apart where the server takes less than it usually does."""
-    if len(call) == 1:
-        return [await _outcome(send_one(call[0]))]
-    try:
-        return list(await send_many(call))
-    except MessageTooLarge:
-        half = len(call) // 2
-        parts = call[:half], call[half:]
-        return [answer for part in parts for answer in await _send(part, send_one, send_many)]
-
-
-def _wire_bytes(message: Sized) -> int:
-    return message.ByteSize()
 
 
 async def _outcome(answer: Awaitable[R]) -> R | AirunnerError:

@@ -28,8 +28,8 @@ R = TypeVar("R")
 
 SILENCE_SECONDS: Final = 45.0
 """How long a stream may be silent: the server says something every 15 s, if only that it lives."""
-# What another server, or the same one a little later, may answer otherwise.
-_PASSING = (Unavailable, Overloaded)
+PASSING: Final = (Unavailable, Overloaded)
+"""What another server, or the same one a little later, may answer otherwise."""
 
 
 class RemoteServer(Protocol):
@@ -114,7 +114,7 @@ class ServiceConnection:
         try:
             # Most calls are answered at once, and pay for nothing that others need.
             return await self._send(method, request, wait_seconds * 1000 + timeout_ms, undo)
-        except _PASSING as error:
+        except PASSING as error:
             failed = _Failed(error, wait_seconds, began + wait_seconds * 1000, timeout_ms)
         return await self._send_again(method, request, undo, failed)
 
@@ -128,7 +128,7 @@ class ServiceConnection:
         try:
             async with aclosing(self._servers[index].stream(method, request)) as messages:
                 yield messages
-        except (*_PASSING, DeadlineExceeded):
+        except (*PASSING, DeadlineExceeded):
             self._leave(index)
             raise
 
@@ -156,7 +156,7 @@ class ServiceConnection:
 
         def may_repeat(error: Exception) -> bool:
             unclear = undo is not None and isinstance(error, ConnectionLost)
-            return isinstance(error, _PASSING) and not unclear and clock.monotonic() < give_up_at
+            return isinstance(error, PASSING) and not unclear and clock.monotonic() < give_up_at
 
         return await retry(
             self._rules.retry,
@@ -173,7 +173,7 @@ class ServiceConnection:
         for _ in self._servers[1:]:
             try:
                 return await send()
-            except _PASSING as error:
+            except PASSING as error:
                 if not may_repeat(error):
                     raise
         return await send()
@@ -190,7 +190,7 @@ class ServiceConnection:
         try:
             answer = await self._servers[index].call(method, request, timeout_ms=max(1, timeout_ms))
         except AirunnerError as error:
-            if isinstance(error, (*_PASSING, DeadlineExceeded)):
+            if isinstance(error, (*PASSING, DeadlineExceeded)):
                 self._leave(index)
             if _cancel_requests(task) > noted:
                 # The refusal was there before the cancellation, which must not be lost to a further try.

@@ -110,6 +110,7 @@ class Client:
         self._close()
 
     enqueue = Blocking(AsyncClient.enqueue)
+    enqueue_job = Blocking(AsyncClient.enqueue_job)
     enqueue_jobs = Blocking(AsyncClient.enqueue_jobs)
     dequeue = Blocking(AsyncClient.dequeue)
     dequeue_jobs = Blocking(AsyncClient.dequeue_jobs)

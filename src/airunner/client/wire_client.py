@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from airunner import codec
 from airunner.client.batch_calls import send_batch
 from airunner.client.connection import CallRules, connect, parse_servers
+from airunner.client.shared_calls import SharedCalls
 from airunner.client.transport import Transports
 from airunner.codec import lookups, methods
 from airunner.domain import limits
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from airunner.client.http.base import HttpTransport
     from airunner.client.monitor import Monitor, MonitorOptions
+    from airunner.codec.building import EncodedMessage
     from airunner.codec.gen.job.v1 import job_pb2 as pb
     from airunner.domain.answers import (
         DeadLetter,
@@ -92,6 +94,7 @@ class WireClient:
         self._admin = connect(addresses, self._transports, rules)
         events_addresses = parse_servers(events_servers) if events_servers else addresses
         self._events = connect(events_addresses, self._transports, rules)
+        self._enqueues = SharedCalls(self._enqueue_one, self._enqueue_many)
 
     async def __aenter__(self) -> Self:
         """Return the client itself; it connects when it is first used."""
@@ -108,6 +111,10 @@ class WireClient:
     async def enqueue_jobs(self, requests: Sequence[EnqueueRequest]) -> Sequence[Enqueued | AirunnerError]:
         """Add jobs, each with its own outcome. Idempotent on (principal, request_id)."""
         return await send_batch(requests, codec.requests.enqueue_to_pb, self._enqueue_one, self._enqueue_many)
+
+    async def enqueue_job(self, request: EnqueueRequest) -> Enqueued:
+        """Add one job, or raise why not. Jobs that are added at the same time share a call."""
+        return await self._enqueues.send(codec.requests.enqueue_to_pb(request))
 
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
         """Claim jobs; wait for the first ones if there are none. Cancelling the call hands back its jobs.
@@ -311,21 +318,17 @@ class WireClient:
             self._events, methods.STREAM_JOB_EVENT_BATCHES, find_job, request, options or MonitorOptions()
         )
 
-    async def _enqueue_one(self, message: pb.EnqueueJobRequest) -> Enqueued:
+    async def _enqueue_one(self, message: EncodedMessage) -> Enqueued:
         return codec.answers.enqueued_from_pb(await self._jobs.call(methods.ENQUEUE_JOB, message))
 
-    async def _enqueue_many(
-        self, entries: Sequence[pb.EnqueueJobRequest]
-    ) -> Sequence[Enqueued | AirunnerError]:
+    async def _enqueue_many(self, entries: Sequence[EncodedMessage]) -> Sequence[Enqueued | AirunnerError]:
         request = codec.requests.enqueue_batch_to_pb(entries)
         return codec.answers.enqueue_outcomes_from_pb(await self._jobs.call(methods.ENQUEUE_JOBS, request))
 
-    async def _complete_one(self, message: pb.CompleteJobRequest) -> JobState:
+    async def _complete_one(self, message: EncodedMessage) -> JobState:
         return codec.answers.state_from_pb(await self._jobs.call(methods.COMPLETE_JOB, message))
 
-    async def _complete_many(
-        self, entries: Sequence[pb.CompleteJobRequest]
-    ) -> Sequence[JobState | AirunnerError]:
+    async def _complete_many(self, entries: Sequence[EncodedMessage]) -> Sequence[JobState | AirunnerError]:
         from airunner.codec.completions import complete_batch_to_pb
 
         request = complete_batch_to_pb(entries)
