@@ -103,6 +103,84 @@ async def test_an_answer_may_come_in_any_pieces(transport: HttpTransport, pieces
         assert await post(transport, server) == b"slowly"
 
 
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [answer(b"whole")],
+        [answer(b"whole").replace(b"content-type", b"Content-Type")],
+        [answer(b"whole").replace(b"length: 5", b"length: 05")],
+        [answer(b"whole").replace(b"length: 5", b"length: 5\r\nx-last: 1")],
+        [b"HTTP/1.1 100 Continue\r\n\r\n", answer(b"whole")],
+        [b"HTTP/1.1 200 OK\r\nx-odd: ", answer(b"whole")],
+        [answer(b"whole")[:-1], answer(b"whole")[-1:]],
+        [answer(b"whole")[:70], answer(b"whole")[70:]],
+    ],
+)
+async def test_an_answer_means_the_same_however_it_begins(pool: ConnectionPool, pieces: list[bytes]) -> None:
+    async with scripted_http(sending(*pieces)) as server:
+        assert [await post(pool, server) for _ in range(3)] == [b"whole"] * 3
+        assert len(server.visits) == 1
+
+
+async def test_a_body_that_looks_like_an_answer_is_a_body(pool: ConnectionPool) -> None:
+    inner = answer(b"inner")
+
+    async def serve(visit: Visit) -> None:
+        while await visit.request():
+            await visit.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(inner))
+            # The body comes by itself, once the head is read.
+            await until(lambda: any(connection._status for connection in pool._open))
+            await visit.send(inner)
+
+    async with scripted_http(serve) as server:
+        assert [await post(pool, server) for _ in range(3)] == [inner] * 3
+
+
+async def test_nothing_is_kept_of_calls_that_are_over(pool: ConnectionPool) -> None:
+    async def serve(visit: Visit) -> None:
+        await visit.request()
+        await visit.send(answer(b"first"))
+        await visit.request()
+
+    async with scripted_http(serve) as server:
+        assert await post(pool, server) == b"first"
+        with pytest.raises(ConnectionLost):
+            await post(pool, server)
+        await post(pool, server)
+        under_way = asyncio.create_task(post(pool, server))
+        await until(lambda: len(server.requests) == 4)
+        under_way.cancel()
+        await asyncio.wait({under_way})
+    assert pool._deadlines
+    assert not pool._deadlines._due
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        answer(b"whole").replace(b"length: 5", b"length: +5"),
+        answer(b"whole").replace(b"length: 5", b"length: 5x"),
+        answer(b"whole").replace(b"length: 5", b"length: 5\r\ncontent-length: 4"),
+        answer(b"whole").replace(b"length: 5", b"length: 99999999999999999999999"),
+    ],
+)
+async def test_a_length_that_is_none_breaks_the_connection(pool: ConnectionPool, bad: bytes) -> None:
+    async with scripted_http(sending(bad)) as server:
+        with pytest.raises(ConnectionLost):
+            await post(pool, server)
+
+
+async def test_an_answer_that_begins_as_usual_is_not_parsed(pool: ConnectionPool) -> None:
+    async with scripted_http(echo) as server:
+        await post(pool, server)
+        (connection,) = pool._open
+        connection._parser = None  # type: ignore[assignment]  # whoever asks it fails
+        assert [await post(pool, server, b"%d" % number) for number in range(12)] == [
+            b"%d" % number for number in range(12)
+        ]
+        assert len(server.visits) == 1
+
+
 async def test_an_answer_may_come_before_the_request_is_read(transport: HttpTransport) -> None:
     async def refuse(visit: Visit) -> None:
         await visit.reader.readuntil(b"\r\n\r\n")

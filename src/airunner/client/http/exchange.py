@@ -78,6 +78,7 @@ class AnswerInPieces:
         self, loop: asyncio.AbstractEventLoop, *, pause: Callable[[], None], resume: Callable[[], None]
     ) -> None:
         """`pause` stops the server's writing, and `resume` lets it go on."""
+        self._loop = loop
         self._head: asyncio.Future[None] = loop.create_future()
         self._waiting: asyncio.Future[None] | None = None
         self._pause = pause
@@ -110,7 +111,7 @@ class AnswerInPieces:
                 raise self._error
             if self._ended:
                 return b""
-            self._waiting = asyncio.get_running_loop().create_future()
+            self._waiting = self._loop.create_future()
             await self._waiting
         pieces, self._pieces = self._pieces, []
         if self._size > _MAX_UNREAD_BYTES and not self._ended:

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 _OK: Final = 200
 _BUFFER_BYTES: Final = 256 * 1024
+_MAX_DIGITS: Final = 10
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
+# What our servers say before the answers that come most; the length is the last of it.
+_USUAL_HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/proto\r\ncontent-length: "
+_END_OF_HEAD: Final = b"\r\n\r\n"
 
 
 class _Shared(threading.local):
@@ -66,6 +70,8 @@ class Http1Connection(asyncio.BufferedProtocol):
         """That came before the head was whole; a line that never ends is among them."""
         self._status = 0
         self._paused = False
+        self._is_between = True
+        """Whether the next byte begins an answer."""
 
     @property
     def closed(self) -> bool:
@@ -81,7 +87,7 @@ class Http1Connection(asyncio.BufferedProtocol):
         """Send a request; the exchange is told its answer."""
         self._exchange = exchange
         self._status = self._header_bytes = self._unparsed_bytes = 0
-        cast("asyncio.Transport", self._transport).write(request)
+        self._transport.write(request)  # type: ignore[union-attr]  # who starts has seen that it is open
 
     def abandon(self, exchange: Exchange) -> None:
         """Close the connection if an exchange is not over: nobody waits for the rest of its answer."""
@@ -125,6 +131,8 @@ class Http1Connection(asyncio.BufferedProtocol):
         if self._exchange is None:
             self.close()
             return
+        if self._is_between and self._takes_as_usual(bytes(self._buffer[:nbytes])):
+            return
         if not self._status:
             self._unparsed_bytes += nbytes
         try:
@@ -152,6 +160,7 @@ class Http1Connection(asyncio.BufferedProtocol):
         """Begin an answer; one that nobody asked for breaks the connection."""
         if self._exchange is None:
             raise ValueError("an answer that nobody asked for")
+        self._is_between = False
         self._headers = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -174,17 +183,33 @@ class Http1Connection(asyncio.BufferedProtocol):
             self._exchange.take(body)
 
     def on_message_complete(self) -> None:
-        """Tell the end; keep the connection if it may be used again."""
+        """Tell the end."""
+        self._is_between = True
+        if self._status and self._exchange:
+            self._end(self._exchange, keep_alive=self._parser.should_keep_alive())
+
+    def _takes_as_usual(self, data: bytes) -> bool:
+        """Take an answer that is whole and begins as most do, without a parser; return whether it is one."""
         exchange = self._exchange
-        if not self._status or exchange is None:
-            return
+        if exchange is None or not data.startswith(_USUAL_HEAD):
+            return False
+        digits, _, body = data[len(_USUAL_HEAD) :].partition(_END_OF_HEAD)
+        if not digits.isdigit() or len(digits) > _MAX_DIGITS or len(body) != int(digits):
+            return False
+        self._status = _OK
+        exchange.begin(_OK, [(b"content-type", b"application/proto"), (b"content-length", digits)])
+        exchange.take(body)
+        self._end(exchange, keep_alive=True)
+        return True
+
+    def _end(self, exchange: Exchange, *, keep_alive: bool) -> None:
+        """Tell the end of an answer; keep the connection if it may be used again."""
         self._exchange = None
-        transport = cast("asyncio.Transport", self._transport)
-        keep = self._parser.should_keep_alive() and not transport.get_write_buffer_size()
-        if keep:
+        transport = self._transport
+        if transport and keep_alive and not transport.get_write_buffer_size():
             self.resume()
             self._owner.keep(self)
-        else:
+        elif transport:
             transport.abort()
         exchange.end()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from airunner.client.http.base import CONNECT_SECONDS, HttpAnswer, Unreachable, timed_out
+from airunner.client.http.deadlines import Deadlines
 from airunner.client.http.exchange import AnswerInPieces, WholeAnswer
 from airunner.client.http.http1 import Http1Connection
 
@@ -37,6 +38,7 @@ class ConnectionPool:
         self._idle: dict[str, list[Http1Connection]] = {}
         self._open: set[Http1Connection] = set()
         self._sweep: asyncio.TimerHandle | None = None
+        self._deadlines: Deadlines | None = None
         self._closed = False
 
     async def send(self, target: Target, body: bytes = b"", *, timeout_ms: int) -> HttpAnswer:
@@ -46,17 +48,17 @@ class ConnectionPool:
         connection = await self._take(target.address, loop)
         if connection is None:
             connection = await self._connect(target.address, loop, due_at)
-        answer = WholeAnswer(loop)
-        timer = loop.call_at(due_at, answer.expire)
-        connection.start(target.request(body, timeout_ms), answer)
+        answer, deadlines = WholeAnswer(loop), self._deadlines or self._new_deadlines(loop)
+        deadlines.add(answer, due_at)
         try:
+            connection.start(target.request(body, timeout_ms), answer)
             return await answer.future
         except asyncio.CancelledError:
             if not answer.future.done() or answer.future.cancelled() or answer.future.exception():
                 raise
             return answer.future.result()
         finally:
-            timer.cancel()
+            deadlines.remove(answer)
             connection.abandon(answer)
 
     async def open(self, target: Target, body: bytes = b"") -> HttpStream:
@@ -159,9 +161,16 @@ class ConnectionPool:
         if ages:
             self._sweep = loop.call_at(min(ages) + self._idle_seconds, self._drop_old)
 
+    def _new_deadlines(self, loop: asyncio.AbstractEventLoop) -> Deadlines:
+        self._deadlines = Deadlines(loop)
+        return self._deadlines
+
     def _close_all(self) -> None:
         known, self._open = self._open, set()
         self._idle = {}
+        if self._deadlines:
+            self._deadlines.close()
+            self._deadlines = None
         if self._sweep:
             self._sweep.cancel()
             self._sweep = None
