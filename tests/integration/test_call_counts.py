@@ -108,6 +108,16 @@ async def test_a_call_is_a_write_at_each_side_and_one_task(client: AsyncClient, 
     assert counted == {name: {SERVER: 1, CLIENT: 1, TASKS: 1} for name in counted}
 
 
+async def test_enqueues_of_one_turn_are_two_calls(client: AsyncClient, counts: Counts) -> None:
+    """The first one goes at once, and the rest together."""
+    enqueues = [client.enqueue(JobParams(command="true"), queue="q") for _ in range(20)]
+    counts.taken()
+    jobs = await asyncio.gather(*enqueues)
+    counted = counts.taken()
+    assert len({job.job_id for job in jobs}) == 20
+    assert (counted[CLIENT], counted[SERVER]) == (2, 2)
+
+
 @pytest.mark.parametrize("events", [1, 60, 3_000])
 async def test_a_page_of_stored_events_is_one_write(
     client: AsyncClient, counts: Counts, store: PagingStore, events: int

@@ -20,7 +20,7 @@ from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.methods import Method
 from airunner.domain.listing import JobQuery
 from airunner.server.asgi import AppOptions
-from airunner.server.connections import ConnectionGuard, ConnectionLimits
+from airunner.server.connections import ConnectionGuard, ConnectionLimits, GuardedProtocol
 from airunner.services.admission import AdmissionLimits
 from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
@@ -339,6 +339,122 @@ async def test_requests_may_come_behind_each_other_and_in_pieces() -> None:
         assert await ways[0].states() == await ways[1].states() == {"SCHEDULED": 2}
 
 
+async def test_a_request_whose_head_is_known_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+
+    def note(_: object, name: bytes, value: bytes) -> None:
+        if name == b"content-length":
+            parsed.append(value)
+
+    async with both_ways() as (way, _):
+        line, other = await way.line(), await way.line()
+        sent = [
+            request(methods.ENQUEUE_JOB, enqueue(number, delay_seconds=number)) for number in range(1, 300)
+        ]
+        await line.send(sent[0])
+        assert (await line.answer()).status == 200
+        monkeypatch.setattr(GuardedProtocol, "on_header", note)
+        for number, one in enumerate(sent[1:]):
+            # What one connection said holds for all of them.
+            asked = (line, other)[number % 2]
+            await asked.send(one)
+            answer = await asked.answer()
+            assert answer.status == 200
+            assert answer.took_the_short_way
+        assert parsed == []
+        assert await way.states() == {"SCHEDULED": 20}
+        assert len({len(one) for one in sent}) > 1
+
+
+async def test_known_heads_are_parsed_where_they_are_not_a_request_by_themselves() -> None:
+    """Behind another, within a body, in pieces or cut: each of it means what it meant before."""
+    known = request(methods.LIST_WORKERS, b"")
+    late = request(methods.DEQUEUE_JOBS, pb.DequeueJobsRequest(queue="q", wait_seconds=20))
+    chunked = request(methods.LIST_WORKERS, b"").replace(b"content-length: 0", b"transfer-encoding: chunked")
+    async with both_ways() as ways:
+        for way in ways:
+            line = await way.line()
+            await line.send(known)
+            assert (await line.answer()).status == 200
+            # In the body of another request it is no request.
+            await line.send(request(methods.ENQUEUE_JOB, known)[: -len(known)])
+            await until(lambda way=way: any(one._phase.value == "body" for one in way.guard.open))  # type: ignore[misc]
+            await line.send(known)
+            assert (await line.answer()).status == 400
+            await line.send(chunked)
+            await line.send(b"%x\r\n" % len(known) + known + b"\r\n0\r\n\r\n")
+            assert (await line.answer()).status == 400
+            # Its beginning was there already.
+            await line.send(known[:7])
+            await line.send(known[7:])
+            assert (await line.answer()).status == 200
+            await line.send(known + known[:7])
+            assert (await line.answer()).status == 200
+            await line.send(known[7:] + known)
+            assert [(await line.answer()).status for _ in range(2)] == [200, 200]
+            # It ends the head of another, whose method nobody has.
+            await line.send(b"POST /nowhere HTTP/1.1\r\nx-odd: ")
+            await until(lambda way=way: any(one._phase.value == "headers" for one in way.guard.open))  # type: ignore[misc]
+            await line.send(known)
+            assert (await line.answer()).status == 404
+            # The one before it has no answer yet, which comes first.
+            await line.send(late)
+            await until(lambda way=way: way.services.dispatcher.waiting == 1)  # type: ignore[misc]
+            await line.send(known)
+            await way.ask(request(methods.ENQUEUE_JOB, enqueue()))
+            assert len(pb.DequeueJobsResponse.FromString((await line.answer()).body).jobs) == 1
+            assert pb.ListWorkersResponse.FromString((await line.answer()).body) == pb.ListWorkersResponse()
+
+
+async def test_nobody_can_have_the_requests_of_others_taken_for_something_else() -> None:
+    """What was the rest of a head for one is a whole request for another."""
+    known = request(methods.LIST_WORKERS, b"").replace(b"host: 127.0.0.1\r\n", b"x-host: 127.0.0.1\r\n")
+    known = known.replace(b"content-type", b"x-type").replace(b"connect-protocol", b"x-protocol")
+    begun = b"POST %b HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/proto\r\nx-odd: "
+    async with both_ways() as ways:
+        for way in ways:
+            line, other = await way.line(), await way.line()
+            await line.send(begun % methods.GET_JOB.path.encode())
+            await until(lambda way=way: any(one._phase.value == "headers" for one in way.guard.open))  # type: ignore[misc]
+            await line.send(known)
+            refused = await line.answer()
+            assert refused.status == 400
+            assert refused.took_the_short_way == (way is ways[0])
+            await other.send(known)
+            # It says no host that anybody is allowed to.
+            assert (await other.answer()).status == 403
+
+
+async def test_a_known_request_ends_the_wait_for_one() -> None:
+    nothing = request(methods.DEQUEUE_JOBS, pb.DequeueJobsRequest(queue="q", wait_seconds=0))
+    late = request(methods.DEQUEUE_JOBS, pb.DequeueJobsRequest(queue="q", wait_seconds=20))
+    async with both_ways() as ways:
+        for way in ways:
+            await way.ask(nothing)
+            line = await way.line()
+            await line.send(late)
+            await until(lambda way=way: way.services.dispatcher.waiting == 1)  # type: ignore[misc]
+            # From the first byte on it is the server that takes its time.
+            way.guard.sweep(asyncio.get_running_loop().time() + 100)
+            await way.ask(request(methods.ENQUEUE_JOB, enqueue(1)))
+            assert (await line.answer()).status == 200
+            await line.send(late)
+            await until(lambda way=way: way.services.dispatcher.waiting == 1)  # type: ignore[misc]
+            assert [one.timeout_keep_alive_task for one in way.guard.open if one._has_to_answer()] == [None]
+            await way.ask(request(methods.ENQUEUE_JOB, enqueue(2)))
+            assert (await line.answer()).status == 200
+
+
+async def test_a_known_head_is_asked_for_its_key_each_time() -> None:
+    known = request(methods.LIST_WORKERS, b"", "authorization: Bearer airk_0123456789abcdef_wrong")
+    async with both_ways(AppOptions()) as ways:
+        for way in ways:
+            line = await way.line()
+            for _ in range(3):
+                await line.send(known)
+                assert (await line.answer()).status == 401
+
+
 async def test_a_refusal_by_the_head_does_not_wait_for_the_body() -> None:
     """A body that is still to come is the application's to read, which looks at the key first."""
     async with both_ways(AppOptions()) as ways:
@@ -350,11 +466,12 @@ async def test_a_refusal_by_the_head_does_not_wait_for_the_body() -> None:
 async def test_connection_close_is_answered_and_done() -> None:
     async with both_ways() as ways:
         for way in ways:
-            line = await way.line()
-            await line.send(request(methods.LIST_WORKERS, b"", "connection: close"))
-            answer = await line.answer()
-            assert answer.headers[b"connection"] == b"close"
-            assert await asyncio.wait_for(line.ended(), 30)
+            for _ in range(2):
+                line = await way.line()
+                await line.send(request(methods.LIST_WORKERS, b"", "connection: close"))
+                answer = await line.answer()
+                assert answer.headers[b"connection"] == b"close"
+                assert await asyncio.wait_for(line.ended(), 30)
 
 
 async def test_an_answer_is_one_write() -> None:
@@ -390,8 +507,9 @@ def test_only_what_is_written_down_of_uvicorn_is_used() -> None:
 
     assert uvicorn.__version__ == "0.54.0"
     used: Sequence[str] = (
-        "connection_made", "connection_lost", "data_received", "on_headers_complete", "on_body",
-        "on_message_complete", "on_response_complete", "send_400_response", "shutdown",
+        "connection_made", "connection_lost", "data_received", "on_message_begin", "on_headers_complete",
+        "on_body", "on_message_complete", "on_response_complete", "send_400_response", "shutdown",
+        "_unset_keepalive_if_required",
     )  # fmt: skip
     assert all(hasattr(httptools_impl.HttpToolsProtocol, name) for name in used)
     assert httptools_impl.STATUS_LINE[200] == b"HTTP/1.1 200 OK\r\n"

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from airunner import telemetry
 from airunner.config import raise_descriptor_limit
 from airunner.rpc.joined_stream import WRITE_NOW
+from airunner.server.known_heads import KnownHeads
 from airunner.server.thin_exchange import ThinExchange
 from airunner.services.periodic import Periodic
 from airunner.telemetry.refusals import RefusalLog
@@ -74,6 +75,7 @@ class ConnectionGuard:
         self.open: set[GuardedProtocol] = set()
         self.thin_calls: ThinCalls | None = None
         """The calls that go the short way, where there are any."""
+        self.known_heads = KnownHeads()
         self.max_connections = limits.max_connections or _connections_within(raise_descriptor_limit())
         self._clock = clock
         self._refusals = RefusalLog(telemetry.connections_refused, "connections.refused", clock)
@@ -130,6 +132,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self._thin: ThinRequest | None = None
         """A request that will go the short way if it is whole when what came is read."""
         self._thin_body = b""
+        self._is_between = True
+        """Whether the next byte begins a request."""
+        self._parsed: tuple[int, ThinRequest] | None = None
+        """The request of the bytes at hand that went the short way, and before it the size of its body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         """Take a connection, or refuse it when there are too many."""
@@ -151,6 +157,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """Take bytes; what is no body is bounded, so that the parser never gathers more of it."""
         if self.transport.is_closing():
             return
+        if self._is_between and self._takes_as_known(data):
+            return
         if self._phase is _Phase.IDLE:
             self._phase = _Phase.HEADERS
             self._received = self._received_body = 0
@@ -159,11 +167,16 @@ class GuardedProtocol(HttpToolsProtocol):
             self._expect(self._limits.body_seconds, ConnectionRefusal.BODY_TOO_SLOW)
         self.bytes_received += len(data)
         self._received += len(data)
-        super().data_received(data)
+        self._parse(data)
         if self._thin:
             self._take_the_long_way()
         if self._phase is not _Phase.IDLE and self._gathers_too_much():
             self._refuse(ConnectionRefusal.HEADERS_TOO_LARGE, 431)
+
+    def on_message_begin(self) -> None:
+        """Take note that a request begins."""
+        self._is_between = False
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """Begin the request, unless its headers were too large; then its body has to make progress."""
@@ -194,6 +207,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Take note that the request is whole: from here on, time is the server's."""
         self._phase = _Phase.IDLE
+        self._is_between = True
         self._deadline = None
         if self.transport.is_closing():
             return
@@ -214,17 +228,46 @@ class GuardedProtocol(HttpToolsProtocol):
     def _thin_request(self) -> ThinRequest | None:
         """Return the request that begins if it can go the short way: not behind one without an answer."""
         calls = self._guard.thin_calls
-        # uvicorn says that it always is one; before the first request there is none.
-        cycle: RequestResponseCycle | None = self.cycle
-        if calls is None or not (cycle is None or cycle.response_complete):
+        if calls is None or self._has_to_answer():
             return None
         if self.parser.get_method() != b"POST" or self.parser.get_http_version() != "1.1":
             return None
         return calls.accept(self.url, self.headers)
 
+    def _has_to_answer(self) -> bool:
+        # uvicorn says that it always is one; before the first request there is none.
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def _parse(self, data: bytes) -> None:
+        """Parse bytes; if they are a request that goes the short way, the next one like it is known."""
+        was_between = self._is_between
+        super().data_received(data)
+        # Bytes that began within a request would be taken for another one.
+        if self._parsed and was_between and self._is_between:
+            self._guard.known_heads.note(data, *self._parsed)
+        self._parsed = None
+
+    def _takes_as_known(self, data: bytes) -> bool:
+        """Take a request that is whole, and says what another has said; return whether it is one."""
+        known = None if self._has_to_answer() else self._guard.known_heads.find(data)
+        if known is None:
+            return False
+        self.bytes_received += len(data)
+        self._deadline = None
+        self._unset_keepalive_if_required()
+        self._answer(*known, keep_alive=True)
+        return True
+
     def _take_the_short_way(self, request: ThinRequest) -> None:
-        calls, body = self._guard.thin_calls, self._thin_body
+        body, keep_alive = self._thin_body, self.parser.should_keep_alive()
         self._thin, self._thin_body = None, b""
+        if keep_alive:
+            self._parsed = len(body), request
+        self._answer(request, body, keep_alive=keep_alive)
+
+    def _answer(self, request: ThinRequest, body: bytes, *, keep_alive: bool) -> None:
+        calls = self._guard.thin_calls
         if calls is None:
             return
         exchange = ThinExchange(
@@ -232,7 +275,7 @@ class GuardedProtocol(HttpToolsProtocol):
             request,
             body,
             self.transport,
-            keep_alive=self.parser.should_keep_alive(),
+            keep_alive=keep_alive,
             on_response=self.on_response_complete,
         )
         self.cycle = exchange  # type: ignore[assignment]  # it has what is asked of one
