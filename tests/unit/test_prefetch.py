@@ -12,7 +12,7 @@ import pytest
 
 from airunner.client.connection import CallRules, ServiceConnection
 from airunner.client.monitor import ConnectionState, Monitor, MonitorOptions
-from airunner.client.prefetch import PrefetchBounds, fetch_ahead
+from airunner.client.prefetch import WAITED_FOR, PrefetchBounds, fetch_ahead
 from airunner.codec.events import encode_event
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.methods import STREAM_JOB_EVENT_BATCHES
@@ -118,6 +118,31 @@ async def test_a_caller_who_waits_needs_no_task() -> None:
     await until(lambda: seen == [0, 1, 2, 3, 4])
     consuming.cancel()
     await asyncio.wait([consuming])
+
+
+async def test_a_caller_who_no_longer_waits_is_noticed_after_some_items() -> None:
+    begun, source, ahead_by = asyncio.Event(), Source(100), list[int]()
+
+    async def numbers() -> AsyncGenerator[tuple[int, int], None]:
+        yield -1, 1
+        await begun.wait()
+        async with aclosing(source.open(1)) as rest:
+            async for item in rest:
+                yield item
+
+    async def consume() -> None:
+        async with aclosing(fetch_ahead(numbers(), PrefetchBounds(items=5))) as fetched:
+            async for number in fetched:
+                if number >= 0:
+                    await settle()
+                    ahead_by.append(source.handed_out - number - 1)
+
+    consuming = asyncio.create_task(consume())
+    # It is found waiting for the second item.
+    await settle()
+    begun.set()
+    await consuming
+    assert ahead_by[: WAITED_FOR + 1] == [*[0] * WAITED_FOR, 5]
 
 
 async def test_the_task_ends_when_it_is_not_ahead() -> None:

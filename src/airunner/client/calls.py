@@ -116,6 +116,10 @@ class _Frames:
     def feed(self, piece: bytes) -> Sequence[bytes]:
         """Return the messages that are whole by now. Raises InternalError for what is no message."""
         data = self._rest + piece if self._rest else piece
+        if not data[0] and int.from_bytes(data[1:_PREFIX_BYTES], "big") == len(data) - _PREFIX_BYTES:
+            # A line for a watcher who waits for it mostly comes by itself.
+            self._rest = b""
+            return (data[_PREFIX_BYTES:],)
         bodies: list[bytes] = []
         at, size = 0, len(data)
         while size - at >= _PREFIX_BYTES and not self.ended:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, closing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from airunner.codec.methods import Method
     from airunner.domain.job import Job
     from airunner.domain.requests import StreamRequest
+
+    Messages = AsyncGenerator[list[pb.StreamJobEventBatchesResponse], None]
 
 T = TypeVar("T")
 
@@ -106,16 +108,30 @@ class Monitor:
         while True:
             try:
                 asked = log.resume() if log else stream_to_pb(request)
-                async with aclosing(self._messages(asked)) as messages:
-                    async for together in messages:
-                        self._heard()
+                async with self._connected(asked) as (messages, silence):
+                    while True:
+                        # Only the wait for the server is timed, never the caller who has to make room.
+                        with silence:
+                            together = await anext(messages, None)
+                        if together is None:
+                            return
+                        if self._state is not ConnectionState.CONNECTED:
+                            self._heard()
                         for message in together:
                             log = log or open_log(request, await self._start(message))
                             if taken := log.take(message):
                                 yield taken, len(message.event)
-                return
             except (Unavailable, DeadlineExceeded, ResourceExhausted) as error:
                 await self._wait(error)
+
+    @asynccontextmanager
+    async def _connected(
+        self, request: pb.StreamJobEventBatchesRequest
+    ) -> AsyncIterator[tuple[Messages, SilenceLimit]]:
+        """Open a stream; give its messages, and what bounds the wait for each."""
+        with closing(SilenceLimit(self._options.silence_seconds)) as silence:
+            async with self._connection.stream(self._method, request) as messages:
+                yield messages, silence
 
     async def _start(self, first: pb.StreamJobEventBatchesResponse) -> Position:
         """Settle once what "the current attempt" means, so that no reconnection changes it.
@@ -125,22 +141,6 @@ class Monitor:
         if told := start_from_pb(first):
             return told
         return start_position(self._request, (await self._find_job(self._request.job_id)).attempt)
-
-    async def _messages(
-        self, request: pb.StreamJobEventBatchesRequest
-    ) -> AsyncGenerator[list[pb.StreamJobEventBatchesResponse], None]:
-        with closing(SilenceLimit(self._options.silence_seconds)) as silence:
-            async with self._connection.stream(self._method, request) as messages:
-                while True:
-                    try:
-                        # Only the wait for the server is timed, never the caller who has to make room.
-                        with silence:
-                            together = await anext(messages)
-                    except StopAsyncIteration:
-                        return
-                    except TimeoutError:
-                        raise ConnectionLost("the server has fallen silent") from None
-                    yield together
 
     def _heard(self) -> None:
         self._failures, self._away_since, self._begun, self._heard_of = 0, 0, True, True

@@ -6,12 +6,18 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from airunner.domain.background import end_wait
 from airunner.domain.errors import Unavailable
 
 T = TypeVar("T")
+
+WAITED_FOR: Final = 8
+"""How many items a caller who was found waiting takes before it is looked at again.
+
+A look after each would cost a watcher who only waits a twentieth of every line.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +34,7 @@ async def fetch_ahead(
     """Yield the items of a source, fetched within the bounds while the caller does something else.
 
     The source yields each item with how many bytes it takes. A caller who waits for the next item fetches it
-    itself; a task does while it does not.
+    itself; a task does for one who is busy with the last, if it was before or is for some items.
 
     Order is kept: an error of the source, like its end, comes after everything that was fetched before it.
     The task has ended and the source is closed when this generator is.
@@ -55,6 +61,8 @@ class _Ahead(Generic[T]):
         self._is_taken = False
         """Whether the caller has an item, and may be busy with it."""
         self._check: asyncio.Handle | None = None
+        self._unchecked = 0
+        """How many further items are taken without a look whether the caller is busy."""
         self._caller: asyncio.Future[None] | None = None
         """Done when the caller need not wait any more for the task."""
         self._room: asyncio.Future[None] | None = None
@@ -69,10 +77,10 @@ class _Ahead(Generic[T]):
                     raise self._error
                 return False
             if self._task is None:
-                await self._fetch()
-                continue
-            self._caller = asyncio.get_running_loop().create_future()
-            await self._caller
+                self._keep(await anext(self._source, None))
+            else:
+                self._caller = asyncio.get_running_loop().create_future()
+                await self._caller
         return True
 
     def take(self) -> T:
@@ -82,7 +90,9 @@ class _Ahead(Generic[T]):
         self._is_taken = True
         if self._room:
             end_wait(self._room)
-        if self._task is None and self._check is None:
+        if self._unchecked:
+            self._unchecked -= 1
+        elif self._task is None and self._check is None:
             # By then, a caller who is not busy waits for the next one.
             self._check = asyncio.get_running_loop().call_soon(self._go_ahead)
         return item
@@ -99,14 +109,16 @@ class _Ahead(Generic[T]):
 
     def _go_ahead(self) -> None:
         self._check = None
-        if self._is_taken and not self._ended:
+        if not self._is_taken:
+            self._unchecked = WAITED_FOR
+        elif not self._ended:
             self._task = asyncio.create_task(self._fill())
 
     async def _fill(self) -> None:
         """Fetch until the caller waits again; what goes wrong is kept for it."""
         try:
             while not self._ended:
-                await self._fetch()
+                self._keep(await anext(self._source, None))
                 if self._caller:
                     return
                 while len(self._items) >= self._bounds.items or self._bytes >= self._bounds.bytes:
@@ -123,11 +135,9 @@ class _Ahead(Generic[T]):
             if caller:
                 end_wait(caller)
 
-    async def _fetch(self) -> None:
-        try:
-            item, size = await anext(self._source)
-        except StopAsyncIteration:
+    def _keep(self, fetched: tuple[T, int] | None) -> None:
+        if fetched is None:
             self._ended = True
-            return
-        self._items.append((item, size))
-        self._bytes += size
+        else:
+            self._items.append(fetched)
+            self._bytes += fetched[1]

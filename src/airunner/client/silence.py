@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from airunner.client.http.base import ConnectionLost
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 class SilenceLimit:
     """Bounds each wait of a stream like `asyncio.timeout`, with one timer for all of them.
 
-    `with` it, one wait at a time, in whichever task; TimeoutError is raised where a wait takes too long. The
+    `with` it, one wait at a time, in whichever task; a wait that takes too long raises ConnectionLost. The
     timer is set again only when it goes off, since hardly any wait takes that long.
     """
 
@@ -33,7 +35,7 @@ class SilenceLimit:
             self._timer = None
 
     def __enter__(self) -> None:
-        self._task = asyncio.current_task()
+        self._task = asyncio.current_task(self._loop)
         self._cancels = self._task.cancelling() if self._task else 0
         self._since = self._loop.time()
         if self._timer is None:
@@ -47,7 +49,7 @@ class SilenceLimit:
             return
         self._is_over = False
         if task.uncancel() <= self._cancels and kind is asyncio.CancelledError:
-            raise TimeoutError from error
+            raise ConnectionLost("the server has fallen silent") from error
 
     def _go_off(self) -> None:
         self._timer = None

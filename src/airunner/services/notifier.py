@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -92,11 +92,7 @@ class Bell:
 
     def _serve(self) -> None:
         for woken, take in list(self._followers.items()):
-            dealt_with = False
-            if not woken.done():
-                with suppress(Exception):
-                    dealt_with = take()
-            if not dealt_with:
+            if woken.done() or not _is_dealt_with(take):
                 del self._followers[woken]
                 end_wait(woken)
 
@@ -241,6 +237,13 @@ class Notifier:
         """Take note of a life that a call has just seen; who listens to the bells `told` knows it already."""
         if self._on_life:
             self._on_life(job_id, life, told)
+
+
+def _is_dealt_with(take: Callable[[], bool]) -> bool:
+    try:
+        return take()
+    except Exception:  # noqa: BLE001  whoever follows looks for itself, and meets it there
+        return False
 
 
 def job_bell(job_id: str) -> str:
