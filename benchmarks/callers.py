@@ -14,8 +14,9 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from airunner import AsyncClient, JobParams
@@ -154,13 +155,22 @@ async def _no_ops(order: Order) -> AsyncIterator[list[Caller]]:
 
 @asynccontextmanager
 async def _enqueues(order: Order) -> AsyncIterator[list[Caller]]:
+    """Each caller has a client of its own, so that none shares a call."""
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(AsyncClient(order.address)) for _ in range(order.callers)]
+        yield [partial(_enqueue_often, client) for client in clients]
+
+
+@asynccontextmanager
+async def _shared_enqueues(order: Order) -> AsyncIterator[list[Caller]]:
+    """All callers have the same client, as the tasks of a program do."""
     async with AsyncClient(order.address) as client:
+        yield [partial(_enqueue_often, client)] * order.callers
 
-        async def call_often(times: int) -> None:
-            for _ in range(times):
-                await client.enqueue(PARAMS)
 
-        yield [call_often] * order.callers
+async def _enqueue_often(client: AsyncClient, times: int) -> None:
+    for _ in range(times):
+        await client.enqueue(PARAMS)
 
 
 @asynccontextmanager
@@ -250,6 +260,7 @@ _KINDS: Mapping[str, Callable[[Order], AbstractAsyncContextManager[list[Caller]]
     "echo": _echoes,
     "no-op": _no_ops,
     "enqueue": _enqueues,
+    "shared enqueue": _shared_enqueues,
     "batched enqueue": _batched_enqueues,
     "publish": _publishes,
     "replay": _replays,

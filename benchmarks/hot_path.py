@@ -61,6 +61,7 @@ async def run() -> list[Row]:
     """All of them, each with its yardstick measured in the same minute."""
     return [
         *await calls_beside_echo(),
+        await sequential_no_op(),
         await sequential_enqueue(),
         await one_publisher(),
         await dispatch(),
@@ -76,14 +77,32 @@ async def calls_beside_echo() -> list[Row]:
                 echo.order(20_000),
                 order_of("no-op", service, 6_000),
                 order_of("enqueue", service, 4_000),
+                order_of("shared enqueue", service, 8_000),
             )
             # Each in a process of its own: what one did before may double or halve what its reads cost.
             loads = [(await carried_out(order))[0] for order in orders * ROUNDS]
-    echoes, no_ops, enqueues = (loads[number :: len(orders)] for number in range(len(orders)))
+    echoes, no_ops, enqueues, shared = (loads[number :: len(orders)] for number in range(len(orders)))
     return [
         cpu_row(f"a call that does nothing, {_CALLERS} callers", no_ops, echoes, 3),
         cpu_row(f"a single enqueue, {_CALLERS} callers", enqueues, echoes, 6),
+        cpu_row(f"the same, {_CALLERS} callers of one client, who share calls", shared, echoes, 6),
     ]
+
+
+async def sequential_no_op() -> Row:
+    """One call that does nothing after the other, beside one echo after the other."""
+    calls = 2_000
+    async with server() as service:
+        with echo_server() as echo:
+            orders = (echo.order(calls, callers=1), order_of("no-op", service, calls, callers=1))
+            loads = [(await carried_out(order))[0] for order in orders * ROUNDS]
+    took, limit = (min(1 / load.rate for load in loads[number::2]) for number in (1, 0))
+    return Row(
+        name="calls that do nothing, one after the other",
+        measured=f"{took * 1e6:.0f} us",
+        limit=f"{limit * 1e6:.0f} us, a bare echo of 200 bytes",
+        ratio=took / limit,
+    )
 
 
 async def sequential_enqueue() -> Row:

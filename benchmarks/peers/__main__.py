@@ -24,7 +24,9 @@ async def main(arguments: argparse.Namespace) -> int:
         return 0
     parts = comparison.parts(arguments.rounds or comparison.ROUNDS, arguments.jobs)
     rows = await show({name: parts[name] for name in arguments.parts or parts})
-    if arguments.write:
+    if arguments.write and arguments.parts:
+        document.write_rows([line_of(row) for row in rows])
+    elif arguments.write:
         document.write([HEADER, *map(line_of, rows)])
     return exit_code(rows)
 
@@ -38,7 +40,8 @@ def _arguments() -> argparse.Namespace:
     rounds = f"of each contender; {comparison.ROUNDS}, with --sweep {comparison.SWEEP_ROUNDS}"
     parser.add_argument("--rounds", type=int, help=rounds)
     parser.add_argument("--jobs", type=int, default=comparison.JOBS, help="of the slowest; %(default)s")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
+    written = "put the table, or the rows of some parts, into docs/performance.md"
+    parser.add_argument("--write", action="store_true", help=written)
     parser.add_argument("--sweep", action="store_true", help="let everybody drain in each of its ways")
     parser.add_argument("--kinds", nargs="+", default=list(contest.KINDS), choices=contest.KINDS)
     parser.add_argument("--contenders", nargs="+", default=names, choices=names, help="whom to sweep")

@@ -10,6 +10,8 @@ from benchmarks.peers.drain import CALLERS, enqueue, store_of
 from benchmarks.peers.promises import ENQUEUES
 from benchmarks.peers.turns import Rounds, Sample, in_turns, rate_row
 
+BEST = ", the best"
+"""What the name of a row ends with whose peer no other has surpassed."""
 # Half of the calls is not counted. Callers who share commits are five times as fast as one.
 _LOADS = {CALLERS: 10, 1: 2}
 _TITLES = {CALLERS: f"single enqueues, {CALLERS} callers", 1: "enqueues, one after the other"}
@@ -33,7 +35,7 @@ def rows_of(callers: int, played: dict[str, Rounds]) -> list[Row]:
     )
     return [
         rate_row(
-            f"{_TITLES[callers]}, beside {name}{', the best' if name == best else ''}",
+            f"{_TITLES[callers]}, beside {name}{BEST if name == best else ''}",
             played[AIRUNNER.name],
             rounds,
             unit="calls",

@@ -48,6 +48,7 @@ _MOST_WAITING: Final = 20
 _BURST_SECONDS: Final = 5
 # So much of a load has to be done.
 _FITS: Final = 0.95
+_FULL: Final = 0.9
 _LATER_SECONDS: Final = 3_600
 _RETENTION: Final = Retention()
 _SHARD: Final = "#SHARD"
@@ -80,8 +81,10 @@ class Finding:
         if self.is_burst:
             seconds = f"{self.share:.1f}" if self.share < 1 else f"{self.share:.0f}"
             return f"{seconds} s of all it can take"
+        # What is not done waits for the fullest key, which chance lets idle for some of so few seconds.
+        share = 1 if not self.fits and self.share > _FULL else min(self.share, 1)
         # To 5 %: what is more exact is chance, and so is a debt.
-        percent = f"{round(min(self.share, 1) * 20) * 5} %"
+        percent = f"{round(share * 20) * 5} %"
         return percent if self.fits and self.share < 1 else f"**{percent}**"
 
     def row(self) -> str:

@@ -65,6 +65,15 @@ def test_a_table_takes_the_place_of_the_one_before() -> None:
         document.with_table("a page without marks", ["| new |"])
 
 
+def test_rows_take_the_place_of_those_that_tell_of_the_same() -> None:
+    rows = ["| a, the best | 1 |", "| b | 2 |", "| c | 3 |"]
+    page = document.with_table(f"{document.BEGIN}{document.END}\n", rows)
+    renewed = document.with_rows(page, ["| a | 4 |", "| b, the best | 5 |"])
+    assert renewed == document.with_table(page, ["| a | 4 |", "| b, the best | 5 |", "| c | 3 |"])
+    with pytest.raises(ValueError, match="no row of"):
+        document.with_rows(page, ["| d | 6 |"])
+
+
 def test_the_page_has_a_place_for_the_table() -> None:
     assert "| new |" in document.with_table(document.PAGE.read_text(), ["| new |"])
 

@@ -80,7 +80,9 @@ async def test_whoever_waits_for_an_echo_hears_that_the_server_is_gone() -> None
             await asyncio.wait_for(client.exchange(1), 30)
 
 
-@pytest.mark.parametrize(("what", "callers"), [("no-op", 4), ("enqueue", 4), ("publish", 1), ("replay", 1)])
+@pytest.mark.parametrize(
+    ("what", "callers"), [("no-op", 4), ("enqueue", 4), ("shared enqueue", 4), ("publish", 1), ("replay", 1)]
+)
 async def test_calls_are_made_and_counted(what: str, callers: int) -> None:
     clock = SystemClock()
     async with make_services(MemoryStore(clock), clock) as services, serve(services) as url:
@@ -90,7 +92,7 @@ async def test_calls_are_made_and_counted(what: str, callers: int) -> None:
     assert load.calls == 8
     assert set(load.cpu) == {CLIENT, SERVER}
     # Each caller makes one call before it counts.
-    assert jobs == (8 + callers if what == "enqueue" else 0)
+    assert jobs == (8 + callers if what.endswith("enqueue") else 0)
 
 
 async def test_calls_with_gaps_are_timed_one_by_one() -> None:
