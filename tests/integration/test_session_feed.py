@@ -211,11 +211,11 @@ async def _waiting_for_time(
     """Return what a stream says next, once only time can bring it about: what has rung is over."""
     with generations.feed.listen(session_bell(session_id)) as bell:
         while True:
-            said = asyncio.ensure_future(anext(stream))
-            await until(lambda said=said: said.done() or bool(bell._wake_up._waiting))  # type: ignore[misc]
-            if not said.done():
-                return said
-            assert await said == ""
+            pending = asyncio.ensure_future(anext(stream))
+            await until(lambda pending=pending: pending.done() or bool(bell._wake_up._waiting))  # type: ignore[misc]
+            if not pending.done():
+                return pending
+            assert await pending == ""
 
 
 def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
