@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import uvloop
 
 from airunner.codec import methods
 from airunner.codec.gen.job.v1 import job_pb2 as pb
@@ -97,6 +99,15 @@ class Line:
     async def ended(self) -> bool:
         return await self._reader.read() == b""
 
+    @property
+    def port(self) -> int:
+        return int(self._writer.get_extra_info("sockname")[1])
+
+    def read_nothing(self) -> None:
+        transport = self._writer.transport
+        assert isinstance(transport, asyncio.ReadTransport)
+        transport.pause_reading()
+
     def close(self) -> None:
         self._writer.close()
 
@@ -126,6 +137,18 @@ class Way:
     async def line(self) -> Line:
         self.lines.append(await Line.open(self.url))
         return self.lines[-1]
+
+    async def newest_connection(self) -> GuardedProtocol:
+        """Return the server's side of the line that was opened last, and that nothing was sent on."""
+        port = self.lines[-1].port
+        found: list[GuardedProtocol] = []
+
+        def is_found() -> bool:
+            found[:] = [one for one in self.guard.open if one.client and one.client[1] == port]
+            return bool(found)
+
+        await until(is_found)
+        return found[0]
 
     async def ask(self, *pieces: bytes) -> RawAnswer:
         line = await self.line()
@@ -440,9 +463,73 @@ async def test_a_known_request_ends_the_wait_for_one() -> None:
             assert (await line.answer()).status == 200
             await line.send(late)
             await until(lambda way=way: way.services.dispatcher.waiting == 1)  # type: ignore[misc]
-            assert [one.timeout_keep_alive_task for one in way.guard.open if one._has_to_answer()] == [None]
+            assert [one.timeout_keep_alive_task for one in way.guard.open if one._is_busy()] == [None]
             await way.ask(request(methods.ENQUEUE_JOB, enqueue(2)))
             assert (await line.answer()).status == 200
+
+
+async def test_a_caller_who_does_not_read_is_not_read_either() -> None:
+    large = enqueue(1)
+    large.job_params.args.append("y" * 240_000)
+    async with both_ways() as ways:
+        for way in ways:
+            job_id = pb.EnqueueJobResponse.FromString(
+                (await way.ask(request(methods.ENQUEUE_JOB, large))).body
+            ).job_id
+            wanted = request(methods.GET_JOB, pb.GetJobRequest(job_id=job_id))
+            line = await way.line()
+            line.read_nothing()
+            connection = await way.newest_connection()
+            for count in range(1, 200):
+                await line.send(wanted)
+                size = count * len(wanted)
+                await until(lambda: connection.flow.read_paused or connection.bytes_received == size)  # noqa: B023
+                if connection.flow.read_paused:
+                    break
+            assert connection.flow.read_paused
+            assert connection.transport.get_write_buffer_size() < 16 * 240_000
+
+
+async def test_a_blank_line_before_a_request_changes_nothing() -> None:
+    known = request(methods.LIST_WORKERS, b"")
+    async with both_ways() as ways:
+        for way in ways:
+            await way.ask(known)
+            line = await way.line()
+            connection = await way.newest_connection()
+            for blanks in (b"\r\n", b"\r\n\r\n"):
+                await line.send(blanks)
+                await until(lambda: connection.bytes_received > 0)  # noqa: B023
+                await line.send(known)
+                assert (await line.answer()).status == 200
+            await line.send(b"POST /x HTTP/1.1\r\nhost: 127.0.0.1")
+            await until(lambda: connection._deadline is not None)  # noqa: B023
+            # The next request has to come to its end, as any other.
+            way.guard.sweep(asyncio.get_running_loop().time() + 100)
+            assert (await line.answer()).status == 408
+
+
+def test_a_call_that_is_late_before_it_has_begun_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On this loop timers go before tasks: a turn that takes long ends calls that came in it."""
+    take = GuardedProtocol.data_received
+
+    def take_long(protocol: GuardedProtocol, data: bytes) -> None:
+        take(protocol, data)
+        began = time.monotonic()
+        while time.monotonic() - began < 0.01:
+            """Do what else there is to do in this turn."""
+
+    monkeypatch.setattr(GuardedProtocol, "data_received", take_long)
+
+    async def main() -> int:
+        async with both_ways() as (way, _):
+            line = await way.line()
+            await line.send(request(methods.LIST_WORKERS, b"", "connect-timeout-ms: 1"))
+            await asyncio.wait_for(line.answer(), 10)
+            await line.send(request(methods.LIST_WORKERS, b""))
+            return (await asyncio.wait_for(line.answer(), 10)).status
+
+    assert uvloop.run(main()) == 200
 
 
 async def test_a_known_head_is_asked_for_its_key_each_time() -> None:

@@ -120,6 +120,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, guard: ConnectionGuard, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        # uvicorn has none before the first request begins; a blank line may come before that.
+        self.headers = []
         self._guard = guard
         self._limits = guard.limits
         self._phase = _Phase.IDLE
@@ -157,7 +159,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """Take bytes; what is no body is bounded, so that the parser never gathers more of it."""
         if self.transport.is_closing():
             return
-        if self._is_between and self._takes_as_known(data):
+        # A blank line before a request belongs to its head.
+        if self._phase is _Phase.IDLE and self._is_between and self._takes_as_known(data):
             return
         if self._phase is _Phase.IDLE:
             self._phase = _Phase.HEADERS
@@ -228,16 +231,17 @@ class GuardedProtocol(HttpToolsProtocol):
     def _thin_request(self) -> ThinRequest | None:
         """Return the request that begins if it can go the short way: not behind one without an answer."""
         calls = self._guard.thin_calls
-        if calls is None or self._has_to_answer():
+        if calls is None or self._is_busy():
             return None
         if self.parser.get_method() != b"POST" or self.parser.get_http_version() != "1.1":
             return None
         return calls.accept(self.url, self.headers)
 
-    def _has_to_answer(self) -> bool:
+    def _is_busy(self) -> bool:
+        """Return whether an answer is still to come, or the caller does not read those that it got."""
         # uvicorn says that it always is one; before the first request there is none.
         cycle: RequestResponseCycle | None = self.cycle
-        return cycle is not None and not cycle.response_complete
+        return self.flow.write_paused or (cycle is not None and not cycle.response_complete)
 
     def _parse(self, data: bytes) -> None:
         """Parse bytes; if they are a request that goes the short way, the next one like it is known."""
@@ -250,7 +254,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _takes_as_known(self, data: bytes) -> bool:
         """Take a request that is whole, and says what another has said; return whether it is one."""
-        known = None if self._has_to_answer() else self._guard.known_heads.find(data)
+        known = None if self._is_busy() else self._guard.known_heads.find(data)
         if known is None:
             return False
         self.bytes_received += len(data)

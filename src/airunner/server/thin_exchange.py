@@ -26,7 +26,6 @@ class ThinExchange:
         "_on_response",
         "_request",
         "_task",
-        "_timer",
         "_transport",
         "keep_alive",
         "response_complete",
@@ -49,7 +48,6 @@ class ThinExchange:
         self._transport = transport
         self._on_response = on_response
         self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._is_late = False
         self._disconnected = False
         self.keep_alive = keep_alive
@@ -82,13 +80,12 @@ class ThinExchange:
 
     def start(self, address: str) -> asyncio.Task[None]:
         """Begin the call, in a task that ends with its answer."""
-        loop, timeout_ms = asyncio.get_running_loop(), self._request.timeout_ms
-        self._task = loop.create_task(self._run(address))
-        if timeout_ms is not None:
-            self._timer = loop.call_later(timeout_ms / 1000, self._expire)
+        self._task = asyncio.get_running_loop().create_task(self._run(address))
         return self._task
 
     async def _run(self, address: str) -> None:
+        # Set only here: a task that is cancelled before its first step would answer nothing.
+        timer = self._set_timer()
         try:
             answer = await self._calls.answer(self._request, self._body, address)
         except asyncio.CancelledError:
@@ -97,9 +94,15 @@ class ThinExchange:
                 raise
             answer = late_answer()
         finally:
-            if self._timer:
-                self._timer.cancel()
+            if timer:
+                timer.cancel()
         self._write(answer)
+
+    def _set_timer(self) -> asyncio.TimerHandle | None:
+        timeout_ms = self._request.timeout_ms
+        if timeout_ms is None:
+            return None
+        return asyncio.get_running_loop().call_later(timeout_ms / 1000, self._expire)
 
     def _expire(self) -> None:
         if self._task and not self._task.done():
