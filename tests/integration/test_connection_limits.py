@@ -13,12 +13,8 @@ from structlog.testing import capture_logs
 from airunner import telemetry
 from airunner.codec.gen.job.v1 import job_pb2
 from airunner.domain.clock import SystemClock
-from airunner.server.connections import (
-    CLIENT_STREAMS,
-    ConnectionGuard,
-    ConnectionLimits,
-    ConnectionRefusal,
-)
+from airunner.server.connections import ConnectionGuard, ConnectionLimits, ConnectionRefusal
+from airunner.server.guarded_protocol import CLIENT_STREAMS
 from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until

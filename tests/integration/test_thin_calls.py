@@ -22,7 +22,8 @@ from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.codec.methods import Method
 from airunner.domain.listing import JobQuery
 from airunner.server.asgi import AppOptions
-from airunner.server.connections import ConnectionGuard, ConnectionLimits, GuardedProtocol
+from airunner.server.connections import ConnectionGuard, ConnectionLimits
+from airunner.server.guarded_protocol import GuardedProtocol
 from airunner.services.admission import AdmissionLimits
 from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import uvicorn
 
 from airunner.server.asgi import AppOptions, build_app
 from airunner.server.connections import ConnectionGuard, ConnectionLimits
+from airunner.server.guarded_protocol import GuardedProtocol
 from airunner.services.composition import Services
 from airunner.testing.conditions import until
 from tests.support.serving import OPEN
@@ -22,7 +24,7 @@ async def serve_quickly(services: Services, options: AppOptions = OPEN) -> Async
     guard.thin_calls = app.thin_calls
     config = uvicorn.Config(
         app,
-        http=guard.protocol,  # type: ignore[arg-type]  # it is only ever called
+        http=partial(GuardedProtocol, guard=guard),  # type: ignore[arg-type]  # it is only ever called
         host="127.0.0.1",
         port=0,
         loop="none",

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -16,6 +17,7 @@ from airunner.domain.clock import SystemClock
 from airunner.generation.session_api.service import GenerationService
 from airunner.server.asgi import AppOptions, build_app
 from airunner.server.connections import ConnectionGuard, ConnectionLimits
+from airunner.server.guarded_protocol import GuardedProtocol
 from airunner.services.composition import Services
 from airunner.stores.memory import MemoryStore
 from airunner.testing.conditions import until
@@ -50,7 +52,7 @@ async def serve(
         app,
         host="127.0.0.1",
         port=0,
-        http=guard.protocol,  # type: ignore[arg-type]  # it is only ever called
+        http=partial(GuardedProtocol, guard=guard),  # type: ignore[arg-type]  # it is only ever called
         loop="none",
         lifespan="off",
         log_config=None,

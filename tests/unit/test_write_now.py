@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airunner.server.connections import WriteNow
+from airunner.server.guarded_protocol import WriteNow
 
 
 class Transport:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -16,6 +17,7 @@ from airunner.domain.limits import is_loopback
 from airunner.server.asgi import AppOptions, build_app
 from airunner.server.companions import Companions
 from airunner.server.connections import ConnectionGuard, ConnectionLimits
+from airunner.server.guarded_protocol import GuardedProtocol
 from airunner.server.listening import HttpServer, bind, first, http_config, url_of
 from airunner.telemetry.logs import get_logger
 
@@ -151,7 +153,7 @@ class Server:
         self._guard.thin_calls = app.thin_calls
         return http_config(
             app,
-            http=self._guard.protocol,
+            http=partial(GuardedProtocol, guard=self._guard),
             timeout_keep_alive=75,
             timeout_graceful_shutdown=max(1, int(self._options.shutdown_grace_seconds)),
             ssl_certfile=self._options.cert_file,
