@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -320,6 +321,34 @@ async def test_what_comes_while_nobody_asks_ends_the_connection(pool: Connection
 
     async with scripted_http(chatter) as server:
         assert [await post(pool, server) for _ in range(3)] == [b"asked"] * 3
+        assert len(server.visits) == 3
+
+
+async def test_a_client_that_is_closed_while_it_connects_sends_nothing(pool: ConnectionPool) -> None:
+    async with scripted_http(echo) as server:
+        asking = asyncio.create_task(post(pool, server))
+        await asyncio.sleep(0)
+        await pool.aclose()
+        with pytest.raises(RuntimeError, match="the client is closed"):
+            await asking
+        assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "unasked",
+    [b"", answer(b"unasked"), b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n"],
+    ids=["it closes", "it answers", "it says why and closes"],
+)
+async def test_what_the_loop_had_no_time_to_read_ends_the_connection(
+    pool: ConnectionPool, unasked: bytes
+) -> None:
+    async with scripted_http(echo) as server:
+        for number in range(3):
+            assert await post(pool, server, b"%d" % number) == b"%d" % number
+            # At once, so that the loop has no turn before the next call.
+            server_side = server.visits[-1].writer
+            server_side.write(unasked)
+            server_side.get_extra_info("socket").shutdown(socket.SHUT_WR)
         assert len(server.visits) == 3
 
 

@@ -45,7 +45,7 @@ class ConnectionPool:
         """Return the answer; see HttpTransport."""
         loop = asyncio.get_running_loop()
         due_at = loop.time() + timeout_ms / 1000
-        connection = await self._take(target.address, loop)
+        connection = self._take(target.address, loop)
         if connection is None:
             connection = await self._connect(target.address, loop, due_at)
         answer, deadlines = WholeAnswer(loop), self._deadlines or self._new_deadlines(loop)
@@ -64,7 +64,7 @@ class ConnectionPool:
     async def open(self, target: Target, body: bytes = b"") -> HttpStream:
         """Return the answer as soon as its head is there."""
         loop = asyncio.get_running_loop()
-        connection = await self._take(target.address, loop)
+        connection = self._take(target.address, loop)
         if connection is None:
             connection = await self._connect(target.address, loop, None)
         stream = _PooledStream(connection, loop)
@@ -102,18 +102,20 @@ class ConnectionPool:
         if connection in idle:
             self._idle[connection.address].remove(connection)
 
-    async def _take(self, address: str, loop: asyncio.AbstractEventLoop) -> Http1Connection | None:
-        """Return an idle connection that the server has not closed meanwhile, if there is one."""
+    def _take(self, address: str, loop: asyncio.AbstractEventLoop) -> Http1Connection | None:
+        """Return an idle connection of which nothing was heard meanwhile, if there is one.
+
+        What came while nobody asked and the loop was busy is that the server has closed it, or an answer to
+        nothing, which the next call would take for its own.
+        """
         if self._loop is not loop:
             self._close_all()
             self._loop = loop
         idle = self._idle.get(address)
         while idle:
             connection = idle.pop()
-            if connection.has_news:
-                # Not read yet, since the loop was busy: most likely the server closed it.
-                await asyncio.sleep(0)
-            if not connection.closed and loop.time() - connection.idle_since < self._idle_seconds:
+            is_old = loop.time() - connection.idle_since >= self._idle_seconds
+            if not (connection.closed or is_old or connection.has_news):
                 return connection
             connection.close()
         return None
@@ -121,8 +123,7 @@ class ConnectionPool:
     async def _connect(
         self, address: str, loop: asyncio.AbstractEventLoop, due_at: float | None
     ) -> Http1Connection:
-        if self._closed:
-            raise RuntimeError("the client is closed")
+        self._check_open()
         parts = urlsplit(address)
         connect_by = loop.time() + CONNECT_SECONDS
         is_secure = parts.scheme == "https"
@@ -141,8 +142,16 @@ class ConnectionPool:
             raise Unreachable(f"cannot connect to {address}: no answer in {CONNECT_SECONDS:g} s") from None
         except OSError as error:
             raise Unreachable(f"cannot connect to {address}: {_reason_of(error)}") from error
+        if self._closed:
+            # Whoever closed the client meanwhile did not know of this connection.
+            connection.close()
+        self._check_open()
         self._open.add(connection)
         return connection
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the client is closed")
 
     def _drop_old(self) -> None:
         """Close what was idle for too long, and come back when the next will be."""
