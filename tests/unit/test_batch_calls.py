@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from airunner.client.batch_calls import send_batch
 from airunner.codec.gen.job.v1 import job_pb2 as pb
-from airunner.domain.errors import AirunnerError, InvalidArgument, MessageTooLarge, Unavailable
+from airunner.domain.errors import (
+    AirunnerError,
+    InvalidArgument,
+    MessageTooLarge,
+    PermissionDenied,
+    Unavailable,
+)
 
 MILLION = 1_000_000
 
@@ -76,3 +83,28 @@ async def test_what_the_whole_call_fails_with_is_raised() -> None:
     for sizes in ([1], [1, 1]):
         with pytest.raises(Unavailable):
             await Away().ask(*sizes)
+
+
+@pytest.mark.parametrize("sizes", [[1], [1, 1], [4 * MILLION]], ids=["one", "two", "a large one"])
+async def test_an_entry_that_is_not_permitted_fails_alone_however_many_there_are(sizes: list[int]) -> None:
+    class Bound(Server):
+        async def send_one(self, entry: pb.EnqueueJobRequest) -> str:
+            raise PermissionDenied(f"not for queue {entry.queue}")
+
+        async def send_many(self, entries: Sequence[pb.EnqueueJobRequest]) -> list[Any]:
+            return [PermissionDenied(f"not for queue {entry.queue}") for entry in entries]
+
+    outcomes = await Bound().ask(*sizes)
+    assert [str(outcome) for outcome in outcomes] == [
+        f"not for queue {number}" for number in range(len(sizes))
+    ]
+
+
+@pytest.mark.parametrize("sizes", [[1], [1, 1]])
+async def test_a_call_that_is_not_permitted_is_raised_however_many_entries_it_has(sizes: list[int]) -> None:
+    class WithoutScope(Server):
+        async def send_many(self, entries: Sequence[pb.EnqueueJobRequest]) -> list[str]:
+            raise PermissionDenied("this API key has no scope jobs:submit")
+
+    with pytest.raises(PermissionDenied, match="scope"):
+        await WithoutScope().ask(*sizes)

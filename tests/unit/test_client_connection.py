@@ -151,6 +151,31 @@ async def test_a_busy_server_is_asked_again_when_it_wants_to_be(clock: ManualClo
     assert [call.at for call in script.calls] == [0, 7000, 9000]
 
 
+async def test_a_call_that_was_refused_elsewhere_goes_on_as_if_it_had_been_made_here(
+    clock: ManualClock,
+) -> None:
+    script = Script(clock, [away(), "yes"])
+    service = script.connect("a")
+    clock.advance(2)
+    busy = Overloaded("busy", retry_after_seconds=7)
+    going_on = asyncio.create_task(service.call_again(METHOD, Poll(), busy, began=0))
+    assert await moving(clock, going_on) == "yes"
+    # After the pause that was asked for, and with what is left of its time.
+    assert [(call.at, call.timeout_ms) for call in script.calls] == [(9_000, 21_000), (11_000, 19_000)]
+
+
+async def test_a_call_that_was_refused_elsewhere_is_not_made_when_its_time_is_over(
+    clock: ManualClock,
+) -> None:
+    script = Script(clock, ["yes"])
+    clock.advance(30)
+    with pytest.raises(Overloaded, match="busy"):
+        await script.connect("a", "b").call_again(
+            METHOD, Poll(), Overloaded("busy", retry_after_seconds=0), began=0
+        )
+    assert script.calls == []
+
+
 async def test_another_server_is_asked_while_one_is_busy(clock: ManualClock) -> None:
     script = Script(clock, [busy(7), "yes", "yes"])
     service = script.connect("a", "b")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -17,6 +17,7 @@ from airunner.domain.errors import (
     Overloaded,
     Unavailable,
 )
+from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 
 
@@ -32,7 +33,19 @@ class Server:
         """What a call with many entries fails with."""
         self.max_entries = 1_000
         self.may_answer = asyncio.Event()
-        self.shared: SharedCalls[pb.EnqueueJobRequest, str] = SharedCalls(self.send_one, self.send_many)
+        self.clock = ManualClock()
+        self.again: list[tuple[str, Exception, int]] = []
+        """What went on by itself, after which error, and when it had begun."""
+        self.shared = self.share(self.send_many)
+
+    def share(
+        self, send_many: Callable[[Sequence[pb.EnqueueJobRequest]], Awaitable[list[str | AirunnerError]]]
+    ) -> SharedCalls[pb.EnqueueJobRequest, str]:
+        return SharedCalls(self.send_one, send_many, self.send_again, self.clock)
+
+    async def send_again(self, entry: pb.EnqueueJobRequest, error: Exception, began: int) -> str:
+        self.again.append((entry.queue, error, began))
+        return entry.queue
 
     async def send_one(self, entry: pb.EnqueueJobRequest) -> str:
         await self._called([entry])
@@ -149,19 +162,39 @@ async def test_an_entry_that_is_refused_fails_alone(server: Server) -> None:
 
 
 @pytest.mark.parametrize("error", [Unavailable(), Overloaded("later", retry_after_seconds=1)])
-async def test_a_refusal_that_may_pass_is_left_to_a_call_of_its_own(
+async def test_a_refusal_that_may_pass_goes_on_by_itself_as_what_began_before_it(
     server: Server, error: AirunnerError
 ) -> None:
     server.refused = {"b": error}
-    assert await send_beside_first(server, *"abc") == [*"abc"]
-    assert server.calls == [["first"], [*"abc"], ["b"]]
+    tasks = server.send("first", *"abc")
+    await server.until_called(2)
+    began = server.clock.monotonic()
+    server.clock.advance(3)
+    server.may_answer.set()
+    assert await outcomes(tasks) == ["first", *"abc"]
+    assert server.calls == [["first"], [*"abc"]]
+    assert server.again == [("b", error, began)]
 
 
 @pytest.mark.parametrize("error", [Unavailable(), RuntimeError("the client is closed")])
 async def test_what_a_call_fails_with_is_raised_for_all_its_entries(server: Server, error: Exception) -> None:
     server.failure = error
-    assert await send_beside_first(server, *"abc") == [error, error, error]
+    raised = await send_beside_first(server, *"abc")
+    assert [(type(one), str(one), vars(one)) for one in raised] == [
+        (type(error), str(error), vars(error))
+    ] * 3
     assert server.calls == [["first"], [*"abc"]]
+
+
+async def test_the_error_of_each_is_its_own(server: Server) -> None:
+    server.failure = Overloaded("later", retry_after_seconds=1)
+    server.failure.add_note("on the way")
+    raised = await send_beside_first(server, *"ab")
+    for number, error in enumerate(raised):
+        assert isinstance(error, Overloaded)
+        assert error.retry_after_seconds == 1
+        error.add_note(f"of {number}")
+    assert [error.__notes__ for error in raised] == [["on the way", "of 0"], ["on the way", "of 1"]]  # type: ignore[union-attr]
 
 
 async def test_a_server_that_takes_less_is_given_less(server: Server) -> None:
@@ -174,7 +207,7 @@ async def test_outcomes_that_do_not_fit_are_an_error_for_all(server: Server) -> 
     async def answer_too_little(entries: Sequence[pb.EnqueueJobRequest]) -> list[str | AirunnerError]:
         return (await server.send_many(entries))[1:]
 
-    server.shared = SharedCalls(server.send_one, answer_too_little)
+    server.shared = server.share(answer_too_little)
     assert [type(outcome) for outcome in await send_beside_first(server, *"ab")] == [InternalError] * 2
 
 
@@ -197,7 +230,7 @@ async def test_a_failure_is_raised_for_those_who_are_left(server: Server) -> Non
     tasks[1].cancel()
     await asyncio.wait(tasks[1:2])
     server.may_answer.set()
-    assert await outcomes(tasks[2:]) == [server.failure]
+    assert [type(error) for error in await outcomes(tasks[2:])] == [Unavailable]
 
 
 async def test_an_entry_that_is_not_on_its_way_yet_is_not_sent(server: Server) -> None:
@@ -248,6 +281,26 @@ async def test_whoever_waits_ends_with_a_call_that_others_cancel(server: Server)
     assert all(isinstance(error, asyncio.CancelledError) for error in await outcomes(others))
     server.may_answer.set()
     assert await first == "first"
+
+
+async def test_whoever_waits_ends_with_a_call_that_is_cancelled_before_its_first_step(server: Server) -> None:
+    tasks = server.send("first")
+    await server.until_called(1)
+    tasks += server.send(*"ab")
+
+    def cancel() -> None:
+        calls = [task for task in asyncio.all_tasks() if task.get_name() == "shared call"]
+        for call in calls:
+            call.cancel()
+        if not calls:
+            asyncio.get_running_loop().call_soon(cancel)
+
+    cancel()
+    others = await asyncio.wait_for(outcomes(tasks[1:]), 10)
+    assert all(isinstance(error, asyncio.CancelledError) for error in others)
+    assert server.calls == [["first"]]
+    server.may_answer.set()
+    assert await tasks[0] == "first"
 
 
 def test_a_call_of_a_loop_that_has_ended_is_open_for_nobody() -> None:

@@ -35,7 +35,7 @@ R = TypeVar("R")
 # A server takes 4 MiB unless it is told otherwise; this leaves room for what holds entries together.
 _CALL_BYTES: Final = 3 * 1024 * 1024
 # Errors of a call as a whole; any other is what became of its one entry.
-_OF_THE_CALL = (Unavailable, DeadlineExceeded, Unauthenticated, PermissionDenied, InternalError)
+_OF_THE_CALL = (Unavailable, DeadlineExceeded, Unauthenticated, InternalError)
 
 
 async def send_batch(
@@ -50,7 +50,7 @@ async def send_batch(
     repeats the requests gets the same outcomes for them again.
     """
     if len(requests) == 1:
-        return [await _send_alone(requests[0], build, send_one)]
+        return [await _send_alone(requests[0], build, send_one, send_many)]
 
     async def send(messages: Sequence[M]) -> list[R | AirunnerError]:
         answers: list[R | AirunnerError] = []
@@ -68,7 +68,7 @@ async def send_call(
 ) -> list[R | AirunnerError]:
     """Send entries together, or apart where the server takes less than it usually does."""
     if len(messages) == 1:
-        return [await _outcome(send_one(messages[0]))]
+        return [await _send_one(messages[0], send_one, send_many)]
     try:
         return list(await send_many(messages))
     except MessageTooLarge:
@@ -78,18 +78,29 @@ async def send_call(
 
 
 async def _send_alone(
-    request: Q, build: Callable[[Q], M], send_one: Callable[[M], Awaitable[R]]
+    request: Q,
+    build: Callable[[Q], M],
+    send_one: Callable[[M], Awaitable[R]],
+    send_many: Callable[[Sequence[M]], Awaitable[Sequence[R | AirunnerError]]],
 ) -> R | AirunnerError:
     try:
         message = build(request)
     except AirunnerError as error:
         return error
-    return await _outcome(send_one(message))
+    return await _send_one(message, send_one, send_many)
 
 
-async def _outcome(answer: Awaitable[R]) -> R | AirunnerError:
+async def _send_one(
+    message: M,
+    send_one: Callable[[M], Awaitable[R]],
+    send_many: Callable[[Sequence[M]], Awaitable[Sequence[R | AirunnerError]]],
+) -> R | AirunnerError:
+    """Return what became of an entry; raise what its call failed with as a whole."""
     try:
-        return await answer
+        return await send_one(message)
+    except PermissionDenied:
+        # Of the call, or of a queue that the key is not for: only a call that carries many tells them apart.
+        return (await send_many([message]))[0]
     except _OF_THE_CALL:
         raise
     except AirunnerError as error:

@@ -118,6 +118,15 @@ class ServiceConnection:
             failed = _Failed(error, wait_seconds, began + wait_seconds * 1000, timeout_ms)
         return await self._send_again(method, request, undo, failed)
 
+    async def call_again(self, method: Method[Q, R], request: Q, error: Exception, began: int) -> R:
+        """Go on with a call whose first try was made in another way, at an instant of the monotonic clock.
+
+        What it failed with is the first failure, so pauses and the deadline are those of a call that was made
+        here; it is raised where there is no time left.
+        """
+        timeout_ms = int(self._rules.timeout_seconds * 1000)
+        return await self._send_again(method, request, None, _Failed(error, 0, began, timeout_ms))
+
     @asynccontextmanager
     async def stream(self, method: Method[Q, R], request: Q) -> AsyncIterator[AsyncGenerator[list[R], None]]:
         """Open one stream, from the current server and without a second try; it yields messages.

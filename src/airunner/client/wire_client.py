@@ -94,7 +94,9 @@ class WireClient:
         self._admin = connect(addresses, self._transports, rules)
         events_addresses = parse_servers(events_servers) if events_servers else addresses
         self._events = connect(events_addresses, self._transports, rules)
-        self._enqueues = SharedCalls(self._enqueue_one, self._enqueue_many)
+        self._enqueues = SharedCalls(
+            self._enqueue_one, self._enqueue_many, self._enqueue_again, self._jobs.clock
+        )
 
     async def __aenter__(self) -> Self:
         """Return the client itself; it connects when it is first used."""
@@ -320,6 +322,10 @@ class WireClient:
 
     async def _enqueue_one(self, message: EncodedMessage) -> Enqueued:
         return codec.answers.enqueued_from_pb(await self._jobs.call(methods.ENQUEUE_JOB, message))
+
+    async def _enqueue_again(self, message: EncodedMessage, error: Exception, began: int) -> Enqueued:
+        answer = await self._jobs.call_again(methods.ENQUEUE_JOB, message, error, began)
+        return codec.answers.enqueued_from_pb(answer)
 
     async def _enqueue_many(self, entries: Sequence[EncodedMessage]) -> Sequence[Enqueued | AirunnerError]:
         request = codec.requests.enqueue_batch_to_pb(entries)
