@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any, Final
 
-    from airunner.client import AsyncClient, Client, ConnectionState, StreamOptions
+    from airunner.client import AsyncClient, Client, ConnectionState, StoredBatch, StreamOptions
     from airunner.domain.answers import DequeuedJob, Enqueued, QueueStats, WorkerSeen
     from airunner.domain.batching import Batcher
     from airunner.domain.errors import (
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         EventType,
         Gap,
         Output,
+        OutputBatch,
         ProcessEnd,
         ProcessError,
         ProcessStart,
@@ -102,6 +103,7 @@ __all__ = [
     "NotFound",
     "Outcome",
     "Output",
+    "OutputBatch",
     "PermanentFailure",
     "PermissionDenied",
     "ProcessEnd",
@@ -113,6 +115,7 @@ __all__ = [
     "ReleaseRequest",
     "ResourceExhausted",
     "SequenceMismatch",
+    "StoredBatch",
     "StreamOptions",
     "StreamType",
     "Unauthenticated",
@@ -128,7 +131,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "airunner.client": ("AsyncClient", "Client", "ConnectionState", "StreamOptions"),
+    "airunner.client": ("AsyncClient", "Client", "ConnectionState", "StoredBatch", "StreamOptions"),
     "airunner.domain.answers": ("DequeuedJob", "Enqueued", "QueueStats", "WorkerSeen"),
     "airunner.domain.batching": ("Batcher",),
     "airunner.domain.errors": (
@@ -152,6 +155,7 @@ _HOMES: Final = {
         "EventType",
         "Gap",
         "Output",
+        "OutputBatch",
         "ProcessEnd",
         "ProcessError",
         "ProcessStart",

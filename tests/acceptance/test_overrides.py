@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from airunner.client import Client
-from airunner.domain.execution import BatchingConfig
+from airunner.domain.execution import BatchingConfig, ExecutionConfig
 from tests.acceptance.command_line import CommandLine
 from tests.support.processes import unused_port
 
@@ -71,18 +71,40 @@ def test_new_settings_reach_the_next_job_and_no_worker_is_touched(tmp_path: Path
 
 def test_a_job_asks_for_other_batching_by_options(user: CommandLine) -> None:
     options = ("--flush-interval", "7", "--max-batch-size", "1", "--max-batch-bytes", "2048", "--no-adaptive")
-    job_id = user.text("submit", "--wait", *options, "--", "seq", "3")
+    others = ("--playback-interval", "20", "--heartbeat-interval", "9")
+    job_id = user.text("submit", "--wait", *options, *others, "--", "seq", "3")
     expected = BatchingConfig(
-        flush_interval_seconds=7, max_batch_size=1, max_batch_bytes=2048, adaptive=False
+        flush_interval_seconds=7,
+        max_batch_size=1,
+        max_batch_bytes=2048,
+        playback_interval_millis=20,
+        adaptive=False,
     )
-    assert batching_of(user.variables["AIRUNNER_SERVER"], job_id) == expected
+    with Client(user.variables["AIRUNNER_SERVER"]) as client:
+        execution = client.get_job(job_id).execution
+    assert execution == ExecutionConfig(batching=expected, heartbeat_interval_seconds=9)
     assert stored_sizes(user.folder / "data" / "airunner.db", job_id) == [1, 1, 1]
     plain = user.text("submit", "--wait", "--", "true")
     assert batching_of(user.variables["AIRUNNER_SERVER"], plain) == BatchingConfig()
 
 
+def test_a_job_has_an_owner_and_metadata_by_options(user: CommandLine) -> None:
+    told = ("--owner", "ann", "--metadata", "team=build", "--metadata", "note=two words")
+    job_id = user.text("submit", *told, "--", "true")
+    shown = user.text("get", job_id).splitlines()
+    assert {"owner\tann", "metadata\t'note=two words' team=build"} <= set(shown)
+    assert "by ann" in user.text("why", job_id)
+
+
 def test_options_beyond_the_limits_are_refused(user: CommandLine) -> None:
-    for option, value in (("--max-batch-size", "51"), ("--flush-interval", "0"), ("--max-batch-bytes", "1")):
+    for option, value in (
+        ("--max-batch-size", "51"),
+        ("--flush-interval", "0"),
+        ("--max-batch-bytes", "1"),
+        ("--playback-interval", "60001"),
+        ("--heartbeat-interval", "43201"),
+        ("--metadata", "team"),
+    ):
         done = user.run("run", option, value, "--", "true")
         assert done.returncode == 2
         assert b"must be" in done.stderr

@@ -134,6 +134,48 @@ async def test_resets_at_random_points_change_nothing(services: Services, option
         assert len(expected) < 150 or one.resets + two.resets >= 5
 
 
+@pytest.mark.parametrize("options", REQUESTS.values(), ids=REQUESTS.keys())
+async def test_batches_survive_resets_whole_and_in_order(services: Services, options: StreamOptions) -> None:
+    draw = random.Random(repr(options))
+    async with (
+        serve(services) as url,
+        faulty_proxy(url) as proxy,
+        AsyncClient(url) as direct,
+        AsyncClient(proxy.url, retry=IMPATIENT) as client,
+    ):
+        job_id = await two_attempts(direct)
+        expected = await undisturbed(services, StreamRequest(job_id=job_id, **options))
+        lists = [events async for events in direct.monitor_batches(job_id, **options)]
+        assert [event for events in lists for event in events] == expected
+        proxy.answer_limit = lambda: draw.randrange(1, 3000)
+        batches = [batch async for batch in client.stream_batches(job_id, **options)]
+        assert [batch.events()[-len(events) :] for batch, events in zip(batches, lists, strict=True)] == lists
+        # Only the first one may have more than is wanted.
+        assert [batch.events() for batch in batches[1:]] == lists[1:]
+
+
+async def test_batches_of_a_live_job_are_followed_through_resets(services: Services) -> None:
+    states: list[ConnectionState] = []
+    async with (
+        serve(services) as url,
+        faulty_proxy(url) as proxy,
+        AsyncClient(url) as direct,
+        AsyncClient(proxy.url, retry=IMPATIENT) as client,
+    ):
+        job_id, token = await begin(direct)
+        stream = client.stream_batches(job_id, on_state=lambda state, _: states.append(state))
+        seen = []
+        for first in range(1, 200, 20):
+            await direct.publish_events(token, [make_batch(first, first + 19)])
+            seen.append(await anext(stream))
+            proxy.reset_all()
+        await finish(direct, token)
+        async with asyncio.timeout(30):
+            assert [batch async for batch in stream] == []
+    assert [batch.first_sequence for batch in seen] == list(range(1, 200, 20))
+    assert states.count(ConnectionState.RECONNECTING) >= 9
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_live_job_is_followed_through_resets(services: Services, seed: int) -> None:
     draw = random.Random(seed)

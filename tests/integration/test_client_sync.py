@@ -51,7 +51,7 @@ def wait_until_still(done: threading.Event, client: Client, worker_id: str) -> N
 
 
 def test_every_method_of_the_async_client_is_there() -> None:
-    own = {"aclose", "monitor_batches", "stream_output"}
+    own = {"aclose", "stream_output"}
     wanted = {name for name, _ in inspect.getmembers(AsyncClient, inspect.isfunction) if name[0] != "_"}
     assert wanted - own <= set(dir(Client))
 
@@ -67,6 +67,9 @@ def test_the_whole_life_of_a_job(client: Client) -> None:
     assert [event.sequence for event in client.monitor(made.job_id)] == list(range(1, 101))
     request = StreamRequest(job_id=made.job_id, from_sequence=60)
     assert [event.sequence for event in client.stream_events(request)] == list(range(60, 101))
+    batches = list(client.stream_batches(made.job_id, from_sequence=60))
+    assert [(batch.first_sequence, batch.last_sequence) for batch in batches] == [(51, 99), (100, 100)]
+    assert [len(events) for events in client.monitor_batches(request)] == [40, 1]
 
 
 def test_errors_are_raised_to_the_caller(client: Client) -> None:
@@ -84,9 +87,12 @@ def test_an_iterator_that_is_closed_lets_go_of_its_stream(
     made = client.enqueue(MAKE, queue=QUEUE)
     (held,) = client.dequeue(QUEUE)
     client.publish_events(held.task_token, [make_batch(1, 50)])
-    with closing(client.monitor(made.job_id)) as events:
-        assert next(events).sequence == 1
-        assert server[1].watchers.streams == 1
+    with (
+        closing(client.monitor(made.job_id)) as events,
+        closing(client.stream_batches(made.job_id)) as batches,
+    ):
+        assert next(events).sequence == next(batches).first_sequence == 1
+        assert server[1].watchers.streams == 2
     # The answer to a later call comes after the server has seen the end of the stream, or soon after.
     while server[1].watchers.streams:
         client.list_queues()

@@ -14,7 +14,7 @@ import structlog
 from airunner import telemetry
 from airunner.domain.batching import Batcher
 from airunner.domain.errors import PermanentFailure, VisibilityLost
-from airunner.domain.event import ProcessEnd, ProcessStart, StreamType
+from airunner.domain.event import ProcessEnd, ProcessStart, Progress, StreamType
 from airunner.domain.execution import BatchingConfig, ExecutionConfig
 from airunner.domain.job import Job, JobParams
 from airunner.domain.lifecycle import Lifecycle
@@ -86,12 +86,36 @@ def publish(job: Job = JOB) -> None:
 def test_flushes_are_counted() -> None:
     sizes, latencies = Change(telemetry.batch_size), Change(telemetry.flush_latency)
     reasons = Change(telemetry.flush_reason)
-    events, seconds = telemetry.batch_size.read().total, telemetry.flush_latency.read().total
+    outputs, seconds = telemetry.batch_size.read().total, telemetry.flush_latency.read().total
     publish()
-    assert (sizes(), latencies()) == (3, 3)
+    assert (sizes(), latencies()) == (2, 3)
     assert [reasons(reason) for reason in ("time", "size", "critical", "bytes", "close")] == [1, 1, 1, 0, 0]
-    assert telemetry.batch_size.read().total - events == 1 + 10 + 3
+    assert telemetry.batch_size.read().total - outputs == 10 + 2
     assert telemetry.flush_latency.read().total - seconds == pytest.approx(1.0 + 0 + 1.5)
+
+
+def test_every_batch_has_a_size_however_many_go_together() -> None:
+    """Two batches with a progress between them, and the end of the process."""
+    metrics, batcher = BatchMetrics(JOB), Batcher(replace(CONFIG, max_batch_size=50))
+    flushes = batcher.add_output([b"line\n"] * 49, StreamType.STDOUT, 1_000)
+    flushes += batcher.add(Progress(done=1, total=2), 1_000)
+    flushes += batcher.add_output([b"line\n"] * 7, StreamType.STDOUT, 1_000)
+    flushes += batcher.add(ProcessEnd(pid=1, exit_code=0, run_duration_ms=0), 1_000)
+    before = telemetry.batch_size.read()
+    for flush in flushes:
+        metrics.flushed(flush, 1_000)
+    after = telemetry.batch_size.read()
+    assert (len(flushes), after.total - before.total) == (1, 49 + 7)
+    counts = zip(telemetry.batch_size.bounds, before.bucket_counts, after.bucket_counts, strict=False)
+    assert {bound: new - old for bound, old, new in counts if new > old} == {10: 1, 49: 1}
+
+
+def test_without_batching_each_output_is_a_batch_of_one() -> None:
+    metrics, batcher = BatchMetrics(JOB), Batcher(replace(CONFIG, max_batch_size=1))
+    sizes, outputs = Change(telemetry.batch_size), telemetry.batch_size.read().total
+    for flush in batcher.add_output([b"line\n"] * 3, StreamType.STDOUT, 1_000):
+        metrics.flushed(flush, 1_000)
+    assert (sizes(), telemetry.batch_size.read().total - outputs) == (3, 3)
 
 
 def flush_together(jobs: int) -> None:
@@ -107,10 +131,10 @@ def test_flushes_of_one_moment_are_counted_together(at_info: Journal) -> None:
     for _ in range(2):
         sizes, latencies = Change(telemetry.batch_size), Change(telemetry.flush_latency)
         reasons = Change(telemetry.flush_reason)
-        events, seconds = telemetry.batch_size.read().total, telemetry.flush_latency.read().total
+        outputs, seconds = telemetry.batch_size.read().total, telemetry.flush_latency.read().total
         flush_together(3)
         assert (sizes(), latencies(), reasons("critical")) == (3, 3, 3)
-        assert telemetry.batch_size.read().total - events == 6
+        assert telemetry.batch_size.read().total - outputs == 3
         assert telemetry.flush_latency.read().total - seconds == pytest.approx(1.5)
     assert len(at_info.named("batch.config")) == 1
 

@@ -10,6 +10,7 @@ import pytest
 
 from airunner import __version__
 from airunner.cli.application import COMMANDS, build_app
+from airunner.cli.execution_options import ExecutionOptions
 from airunner.cli.exit_codes import ExitCode, of_error, of_result
 from airunner.cli.job_options import JobOptions
 from airunner.cli.main import execute
@@ -17,6 +18,7 @@ from airunner.cli.printing import print_table
 from airunner.config import ConfigError
 from airunner.domain import errors
 from airunner.domain.job import JobResult, Outcome, ProcessType
+from airunner.domain.requests import BatchingOverride, ExecutionOverride
 from airunner.reading.instants import format_duration, parse_instant, to_iso
 from tests.support.plain_python import run_plain
 
@@ -192,6 +194,29 @@ def test_job_options_become_a_request() -> None:
     assert (params.command, params.args, params.timeout_seconds) == ("make", ("all",), 5)
     assert params.process_type is ProcessType.PTY
     assert params.environment == {"A": "1", "B": "x=y"}
+
+
+def test_owner_and_metadata_are_those_of_the_job() -> None:
+    options = JobOptions(owner="ann", metadata=("team=build", "note=a=b", "empty=", "team=web"))
+    params = options.request(["--", "make"]).params
+    assert (params.owner, params.metadata) == ("ann", {"team": "web", "note": "a=b", "empty": ""})
+
+
+@pytest.mark.parametrize("entry", ["team", "=build", ""])
+def test_metadata_without_a_key_or_a_value_is_refused(entry: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match="--metadata must be KEY=VALUE"):
+        JobOptions(metadata=(entry,)).request(["--", "make"])
+
+
+def test_execution_options_override_only_what_is_given() -> None:
+    assert ExecutionOptions().override() is None
+    assert ExecutionOptions(heartbeat_interval=7).override() == ExecutionOverride(
+        heartbeat_interval_seconds=7
+    )
+    playback = ExecutionOptions(playback_interval=20).override()
+    assert playback == ExecutionOverride(batching=BatchingOverride(playback_interval_millis=20))
+    with pytest.raises(errors.InvalidArgument, match="--heartbeat-interval must be at least 1"):
+        ExecutionOptions(heartbeat_interval=0).override()
 
 
 def test_names_alone_take_the_callers_values() -> None:

@@ -100,6 +100,13 @@ def test_lines_are_wrapped_by_columns(line: str, pieces: list[str]) -> None:
     assert wrap(line, 10) == pieces
 
 
+def test_a_tab_ends_where_the_terminal_says() -> None:
+    """Right of 25 columns the next stop is 7 further, not 8."""
+    assert wrap("\tab", 9, 25) == ["\tab"]
+    assert wrap("\tabc", 9, 25) == ["\tab", "c"]
+    assert wrap("1234567\t", 9, 25) == ["1234567", "\t"]
+
+
 def test_exact_bytes_stay_exact() -> None:
     stream = io.BytesIO()
     output = ExactStream(stream)

@@ -68,6 +68,8 @@ def complete(script: Path, *arguments: str) -> list[str]:
         (["airunner", "logs", "--gr"], ["--grep"]),
         (["airunner", "queues", "pa"], ["pause"]),
         (["airunner", "logs", "--stream", ""], ["stderr", "stdout"]),
+        (["airunner", "run", "--metad"], ["--metadata"]),
+        (["airunner", "submit", "--heart"], ["--heartbeat-interval"]),
     ],
 )
 def test_bash_completes(script: Path, arguments: list[str], offered: list[str]) -> None:

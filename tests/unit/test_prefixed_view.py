@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,6 +54,39 @@ def test_lines_come_whole_and_go_to_their_stream(capfdbinary: pytest.CaptureFixt
 def test_lines_may_have_their_time(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     PrefixedView("one", 0, timestamps=True).show(event(Output(b"x\n")))
     assert capfdbinary.readouterr().out.decode() == "one │ 1970-01-01T00:00:01.000Z x\n"
+
+
+class Screen(io.StringIO):
+    """A terminal of 40 columns without colours."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, output: bytes, *, timestamps: bool = False) -> list[str]:
+    """Return the rows of some output on such a terminal."""
+    screen = Screen()
+    with monkeypatch.context() as patch:
+        patch.setenv("COLUMNS", "40")
+        patch.setenv("NO_COLOR", "1")
+        patch.setattr(sys, "stdout", screen)
+        PrefixedView("one", 0, timestamps=timestamps).show(event(Output(output)))
+    return screen.getvalue().splitlines()
+
+
+def test_rows_of_a_long_line_stay_beside_the_name_of_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown(monkeypatch, b"x" * 34 + b"\n" + b"y" * 70 + b"\n") == [
+        "one │ " + "x" * 34,
+        "one │ " + "y" * 34,
+        "      " + "y" * 34,
+        "      " + "yy",
+    ]
+
+
+def test_rows_of_a_long_line_stay_beside_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    stamp = "one │ 1970-01-01T00:00:01.000Z "
+    rows = [stamp + "x" * 20, " " * len(stamp) + "x" * 5]
+    assert shown(monkeypatch, b"x" * 25 + b"\n", timestamps=True) == rows
 
 
 async def test_one_broken_stream_does_not_end_the_others(

@@ -16,7 +16,7 @@ from tests.support.plain_python import run_plain
 ROOT = Path(__file__).resolve().parents[2]
 SDK_PAGE = ROOT / "docs" / "sdk.md"
 # Taking a name away breaks programs of others; adding one is a promise to keep it.
-CLIENTS = {"AsyncClient", "Client", "ConnectionState", "StreamOptions"}
+CLIENTS = {"AsyncClient", "Client", "ConnectionState", "StoredBatch", "StreamOptions"}
 JOBS = {"Job", "JobParams", "JobResult", "JobState", "Outcome", "ProcessType"}
 ASKING = {
     *("BatchingOverride", "EnqueueRequest", "Enqueued", "ExecutionOverride"),
@@ -25,7 +25,7 @@ ASKING = {
 WORKERS = {"Abilities", "Batcher", "CompleteRequest", "DequeuedJob", "ReleaseRequest", "UpdateRequest"}
 EVENTS = {
     *("Event", "EventType", "StreamType"),
-    *("Gap", "Output", "ProcessEnd", "ProcessError", "ProcessStart", "Progress"),
+    *("Gap", "Output", "OutputBatch", "ProcessEnd", "ProcessError", "ProcessStart", "Progress"),
 }
 READING = {"Coverage", "EventBuffer", "LogProof", "LogVerdict", "VerdictKind"}
 HANDLERS = {"Context", "HandlerError", "JobProcessingError", "PermanentFailure", "handler"}

@@ -55,6 +55,10 @@ class JobOptions:
     """Branch of the repository, or a reference (refs/...). Default: the repository's own"""
     delay: int = 0
     """Seconds before it may begin."""
+    owner: str = ""
+    """Whose job it is: kept with it and shown."""
+    metadata: tuple[str, ...] = ()
+    """KEY=VALUE to keep with it and show; neither worker nor job reads it. Repeatable."""
     request_id: str = ""
     """UUID that makes this repeatable: the same one gives the same job."""
 
@@ -77,6 +81,8 @@ class JobOptions:
             args=tuple(command[1:]),
             environment=self.environment(process_environment()),
             secret_names=self.secret,
+            metadata=self.metadata_entries(),
+            owner=self.owner,
             working_directory=self.working_directory,
             repository_url=repository,
             commit=self.commit,
@@ -94,6 +100,18 @@ class JobOptions:
             max_attempts=self.max_attempts,
             execution=override,
         )
+
+    def metadata_entries(self) -> dict[str, str]:
+        """Return the metadata by its keys; the last value of a key counts."""
+        from airunner.domain.errors import InvalidArgument
+
+        chosen: dict[str, str] = {}
+        for entry in self.metadata:
+            key, given, value = entry.partition("=")
+            if not key or not given:
+                raise InvalidArgument(f"--metadata must be KEY=VALUE, not {entry!r}")
+            chosen[key] = value
+        return chosen
 
     def payload_json(self) -> str:
         """Return the payload, read from its file if that is what was given."""

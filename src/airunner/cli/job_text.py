@@ -29,6 +29,8 @@ def job_fields(job: Job) -> dict[str, str]:
         "state": f"{job.state.name}{cancelling}",
         "cancelled": f"{to_iso(life.cancelled_at)} by {life.cancelled_by}" if life.cancelled_by else "",
         "command": command_line(job),
+        "owner": job.params.owner,
+        "metadata": shlex.join(f"{key}={value}" for key, value in sorted(job.params.metadata.items())),
         "attempt": f"{job.attempt} of {life.max_attempts}",
         "created": to_iso(job.created_at),
         "updated": to_iso(life.updated_at),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from airunner.client.async_client import DEFAULT_QUEUE, AsyncClient, StreamOptions
     from airunner.client.monitor import ConnectionState
+    from airunner.client.stored_batch import StoredBatch
     from airunner.client.sync_client import Client
     from airunner.client.wire_client import DEFAULT_SERVER, WireClient
     from airunner.domain.answers import DequeuedJob, Enqueued, HeldJob, Published, QueueStats, WorkerSeen
@@ -49,6 +50,7 @@ __all__ = [
     "Published",
     "QueueStats",
     "ReleaseRequest",
+    "StoredBatch",
     "StreamOptions",
     "StreamRequest",
     "UpdateRequest",
@@ -60,6 +62,7 @@ __all__ = [
 _HOMES = {
     "airunner.client.async_client": ("DEFAULT_QUEUE", "AsyncClient", "StreamOptions"),
     "airunner.client.monitor": ("ConnectionState",),
+    "airunner.client.stored_batch": ("StoredBatch",),
     "airunner.client.sync_client": ("Client",),
     "airunner.client.wire_client": ("DEFAULT_SERVER", "WireClient"),
     "airunner.domain.answers": (

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from airunner.client.monitor import ConnectionState
+    from airunner.client.stored_batch import StoredBatch
     from airunner.domain.answers import DequeuedJob, Enqueued
     from airunner.domain.event import Event, EventType
     from airunner.domain.execution import ExecutionConfig
@@ -163,10 +164,36 @@ class AsyncClient(WireClient):
     ) -> AsyncGenerator[list[Event], None]:
         """Yield the same single events as `monitor`, those of one stored batch at a time."""
         from airunner.client.monitor import MonitorOptions  # late: most clients watch nothing
-        from airunner.domain.requests import StreamRequest
 
-        request = StreamRequest(job_id=job) if isinstance(job, str) else job
         how = MonitorOptions(
             on_state=on_state, give_up_seconds=give_up_seconds, silence_seconds=silence_seconds
         )
-        return self._watch(replace(request, **options), how)
+        return self._watch(_stream_request(job, options), how)
+
+    def stream_batches(
+        self,
+        job: StreamRequest | str,
+        *,
+        on_state: Callable[[ConnectionState, str], None] | None = None,
+        give_up_seconds: float | None = None,
+        silence_seconds: float = SILENCE_SECONDS,
+        **options: Unpack[StreamOptions],
+    ) -> AsyncGenerator[StoredBatch, None]:
+        """Yield what `monitor` reads as it is stored: each batch or single event whole, and still packed.
+
+        The batch in which a stream begins may have events before the position that is asked for. Connections
+        are made anew as with `monitor`: no batch is lost or repeated.
+        """
+        from airunner.client.monitor import MonitorOptions  # late: most clients watch nothing
+
+        how = MonitorOptions(
+            on_state=on_state, give_up_seconds=give_up_seconds, silence_seconds=silence_seconds
+        )
+        return self._monitor(_stream_request(job, options), how).stored()
+
+
+def _stream_request(job: StreamRequest | str, options: StreamOptions) -> StreamRequest:
+    from airunner.domain.requests import StreamRequest
+
+    request = StreamRequest(job_id=job) if isinstance(job, str) else job
+    return replace(request, **options)

@@ -12,7 +12,7 @@ from airunner.client.connection import SILENCE_SECONDS
 from airunner.client.http.base import ConnectionLost
 from airunner.client.prefetch import PrefetchBounds, fetch_ahead
 from airunner.client.silence import SilenceLimit
-from airunner.client.stream_log import OutputLog, WatchedLog
+from airunner.client.stream_log import BatchLog, OutputLog, WatchedLog
 from airunner.codec.streams import start_from_pb, stream_to_pb
 from airunner.domain.errors import (
     AirunnerError,
@@ -30,6 +30,7 @@ from airunner.domain.event import (
 
 if TYPE_CHECKING:
     from airunner.client.connection import ServiceConnection
+    from airunner.client.stored_batch import StoredBatch
     from airunner.client.stream_log import Log
     from airunner.codec.gen.job.v1 import job_pb2 as pb
     from airunner.codec.methods import Method
@@ -98,6 +99,10 @@ class Monitor:
     def output(self) -> AsyncGenerator[bytes | list[Event], None]:
         """Yield the same, but the bytes alone of a batch that begins at a line and consists of whole ones."""
         return fetch_ahead(self._fetch(OutputLog), self._options.ahead)
+
+    def stored(self) -> AsyncGenerator[StoredBatch, None]:
+        """Yield each stored batch or single event of which any event is wanted, whole and still packed."""
+        return fetch_ahead(self._fetch(BatchLog), self._options.ahead)
 
     async def _fetch(
         self, open_log: Callable[[StreamRequest, Position], Log[T]]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from airunner.codec.events import decode_event, whole_lines
+from airunner.client.stored_batch import StoredBatch
+from airunner.codec.events import dated, decode_event, whole_lines
 from airunner.codec.streams import batch_from_pb, stream_to_pb
 from airunner.domain.event import BEGINNING, Output, StreamProgress
 
@@ -23,8 +24,8 @@ class Log(Protocol[T_co]):
     def resume(self) -> pb.StreamJobEventBatchesRequest:
         """Return the request for what comes after the last batch."""
 
-    def take(self, message: pb.StreamJobEventBatchesResponse) -> T_co:
-        """Return what is wanted and new of a message."""
+    def take(self, message: pb.StreamJobEventBatchesResponse) -> T_co | None:
+        """Return what is wanted and new of a message; what is false is nothing."""
 
 
 class _StoredLog:
@@ -52,6 +53,18 @@ class WatchedLog(_StoredLog):
         """Return the events of a message that are wanted and new; a sign of life has none."""
         stored = self._stored(message)
         return [] if stored is None else self._progress.take(stored, decode_event(stored))
+
+
+class BatchLog(_StoredLog):
+    """A log read as it is stored."""
+
+    def take(self, message: pb.StreamJobEventBatchesResponse) -> StoredBatch | None:
+        """Return the stored event of a message, whole, if any of it is wanted and new."""
+        stored = self._stored(message)
+        if stored is None:
+            return None
+        stored = dated(stored, self._progress.earliest(stored.attempt))
+        return StoredBatch.of(stored) if self._progress.take_batch(stored) else None
 
 
 class OutputLog(_StoredLog):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from airunner.domain.event import Event
 
     Batches: TypeAlias = AsyncGenerator[list[Event], None]
+    Watch: TypeAlias = AsyncGenerator[Any, None]
 
 P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -52,28 +54,33 @@ class Blocking(Generic[P, T]):
         return blocking
 
 
-class BlockingEvents(Generic[P]):
-    """A method of AsyncClient that yields lists of events, as a plain generator of single events."""
+class BlockingStream(Generic[P, S, T]):
+    """A method of AsyncClient that yields, as a plain generator of what `read` makes of it."""
 
-    def __init__(self, method: Callable[Concatenate[AsyncClient, P], Batches]) -> None:
+    def __init__(
+        self,
+        method: Callable[Concatenate[AsyncClient, P], AsyncGenerator[S, None]],
+        read: Callable[[Client, AsyncGenerator[S, None]], Generator[T, None, None]],
+    ) -> None:
         self._method = method
+        self._read = read
         self.__doc__ = method.__doc__
 
     @overload
     def __get__(self, client: None, owner: type[Client]) -> Self: ...
     @overload
-    def __get__(self, client: Client, owner: type[Client]) -> Callable[P, Generator[Event, None, None]]: ...
+    def __get__(self, client: Client, owner: type[Client]) -> Callable[P, Generator[T, None, None]]: ...
     def __get__(
         self, client: Client | None, owner: type[Client]
-    ) -> Self | Callable[P, Generator[Event, None, None]]:
+    ) -> Self | Callable[P, Generator[T, None, None]]:
         if client is None:
             return self
 
         @functools.wraps(self._method)
-        def events(*args: P.args, **kwargs: P.kwargs) -> Generator[Event, None, None]:
-            return _events(client, self._method(client.async_client, *args, **kwargs))
+        def items(*args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
+            return self._read(client, self._method(client.async_client, *args, **kwargs))
 
-        return events
+        return items
 
 
 def _same_arguments(
@@ -82,18 +89,37 @@ def _same_arguments(
     return lambda initialise: initialise
 
 
+def _events(client: Client, batches: Batches) -> Generator[Event, None, None]:
+    # One change of threads for each stored batch, not for each event.
+    with closing(_items(client, batches)) as lists:
+        for events in lists:
+            yield from events
+
+
+def _items(client: Client, watch: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+    thread = client.loop_thread
+    client.watches.add(watch)
+    try:
+        while item := thread.run(_next(watch)):
+            yield item
+    finally:
+        client.watches.discard(watch)
+        if not thread.closed:
+            thread.run(_let_go([watch]))
+
+
 class Client:
     """The methods of AsyncClient, each blocking until it is done; any thread may call them.
 
-    Iterators of events let go of their connection when they are closed or dropped; `contextlib.closing`
-    makes that explicit. Use the client as a context, or call `close`.
+    Iterators of events and batches let go of their connection when they are closed or dropped;
+    `contextlib.closing` makes that explicit. Use the client as a context, or call `close`.
     """
 
     @_same_arguments(AsyncClient.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.async_client = AsyncClient(*args, **kwargs)
         self.loop_thread = LoopThread("airunner-client")
-        self.watches: set[Batches] = set()
+        self.watches: set[Watch] = set()
         # Also at the end of the program, while the thread can still answer.
         self._close = weakref.finalize(self, _close, self.loop_thread, self.async_client, self.watches)
 
@@ -139,35 +165,24 @@ class Client:
     get_pool_report = Blocking(AsyncClient.get_pool_report)
     run_housekeeping = Blocking(AsyncClient.run_housekeeping)
     publish_events = Blocking(AsyncClient.publish_events)
-    monitor = BlockingEvents(AsyncClient.monitor_batches)
-    stream_events = BlockingEvents(AsyncClient.monitor_batches)
+    monitor = BlockingStream(AsyncClient.monitor_batches, _events)
+    stream_events = BlockingStream(AsyncClient.monitor_batches, _events)
+    monitor_batches = BlockingStream(AsyncClient.monitor_batches, _items)
+    stream_batches = BlockingStream(AsyncClient.stream_batches, _items)
 
 
-def _events(client: Client, batches: Batches) -> Generator[Event, None, None]:
-    thread = client.loop_thread
-    client.watches.add(batches)
-    try:
-        # One change of threads for each stored batch, not for each event.
-        while events := thread.run(_next(batches)):
-            yield from events
-    finally:
-        client.watches.discard(batches)
-        if not thread.closed:
-            thread.run(_let_go([batches]))
+async def _next(watch: AsyncGenerator[T, None]) -> T | None:
+    return await anext(watch, None)
 
 
-async def _next(batches: Batches) -> list[Event] | None:
-    return await anext(batches, None)
-
-
-async def _let_go(watches: Iterable[Batches]) -> None:
-    for batches in watches:
+async def _let_go(watches: Iterable[Watch]) -> None:
+    for watch in watches:
         # One that another thread waits for ends with the loop.
         with suppress(RuntimeError):
-            await batches.aclose()
+            await watch.aclose()
 
 
-def _close(thread: LoopThread, client: AsyncClient, watches: set[Batches]) -> None:
+def _close(thread: LoopThread, client: AsyncClient, watches: set[Watch]) -> None:
     if not thread.closed:
         thread.run(_let_go(tuple(watches)))
         thread.run(client.aclose())

@@ -32,6 +32,7 @@ from airunner.domain.event import (
     Progress,
     StreamType,
 )
+from airunner.domain.record import altered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -95,6 +96,25 @@ def whole_lines(encoded: EncodedEvent) -> tuple[bytes, int] | None:
     if not all([part.endswith(b"\n") for part in parts]):  # noqa: C419  a list is faster
         return None
     return b"".join(parts), batch.timestamps[-1]
+
+
+def dated(encoded: EncodedEvent, not_before: int) -> EncodedEvent:
+    """Return a stored event with the type and the times of its payload, whose outputs stay packed.
+
+    No time is before `not_before`. An event that cannot be read keeps its times, and is a gap.
+    """
+    try:
+        message = pb.JobEvent.FromString(encoded.payload)
+        kind = _FIELD_TYPES[message.WhichOneof("event_data") or "gap"]
+        at = max(instant(message.timestamp, "timestamp"), not_before)
+    except (DecodeError, InvalidArgument):
+        return altered(encoded, event_type=EventType.GAP)
+    times: Sequence[int] = (at,)
+    if kind is EventType.OUTPUT_BATCH:
+        batch, count = message.output_batch, encoded.last_sequence - encoded.first_sequence + 1
+        times = batch.timestamps or _simulated(batch, at, count)
+    first_at, last_at = max(times[0], not_before), max(times[-1], not_before)
+    return altered(encoded, event_type=kind, first_timestamp=first_at, last_timestamp=last_at)
 
 
 def encode_events(events: Iterable[Event]) -> list[EncodedEvent]:
@@ -239,18 +259,16 @@ def _check_batch(message: pb.JobEvent) -> tuple[int, Sequence[int]]:
         raise InvalidArgument(f"batch {message.sequence} must have a timestamp for each output, or none")
     if not {item.stream for item in items} <= _WIRE_STREAMS:
         raise InvalidArgument(f"batch {message.sequence} has an unknown stream")
-    ordered = list(stamps) or _simulated(message, count)
+    ordered = list(stamps)
+    if not stamps and message.HasField("timestamp"):
+        ordered = _simulated(batch, instant(message.timestamp, "timestamp"), count)
     if ordered != sorted(ordered) or (ordered and not 0 <= ordered[0] <= ordered[-1] <= limits.MAX_INSTANT):
         raise InvalidArgument(f"batch {message.sequence}: timestamps must not run backwards")
     return batch.end_sequence, ordered
 
 
-def _simulated(message: pb.JobEvent, count: int) -> list[int]:
-    """Return the times that a batch without any will be given."""
-    if not message.HasField("timestamp"):
-        return []
-    batch = message.output_batch
-    first = instant(message.timestamp, "timestamp")
+def _simulated(batch: pb.OutputBatchEvent, first: int, count: int) -> list[int]:
+    """Return the first and the last of the times that a batch without any will be given."""
     return [first, first + (count - 1) * (batch.playback_interval_millis or DEFAULT_PLAYBACK_MS)]
 
 

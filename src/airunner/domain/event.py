@@ -261,6 +261,23 @@ class StreamProgress:
         self.last_timestamp = max(self.last_timestamp, last_timestamp)
         self._passed = stored.attempt, stored.last_sequence
 
+    def take_batch(self, stored: EncodedEvent) -> bool:
+        """Return whether any single event of a stored one is wanted; go on behind it.
+
+        `stored` has the times of its events, none of them before `earliest` of its attempt.
+        """
+        if (stored.attempt, stored.last_sequence) <= self._passed:
+            return False
+        self.pass_over(stored, stored.last_timestamp)
+        if stored.last_timestamp < self.from_timestamp:
+            return False
+        self.from_timestamp = 0
+        return True
+
+    def earliest(self, attempt: int) -> int:
+        """Return the time before which no next event of an attempt is dated."""
+        return self.last_timestamp if attempt == self._attempt else 0
+
     def _take(
         self, attempt: int, first: int, times: Sequence[int], datas: Sequence[EventData]
     ) -> list[Event]:

@@ -30,7 +30,10 @@ class JobQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPage:
-    """One page of jobs. `next_cursor` is empty when there is nothing more."""
+    """One page of jobs. `next_cursor` is empty when there is nothing more.
+
+    `last_page` is exact up to 1,000 jobs; beyond that it is the next page if there is one, else this page.
+    """
 
     jobs: Sequence[Job]
     last_page: int

@@ -26,7 +26,7 @@ folders_not_removed = Counter(
 )
 
 batch_size = Histogram(
-    "airunner.batching.batch_size", "Events in a batch", (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 49.0, 50.0)
+    "airunner.batching.batch_size", "Outputs in a batch", (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 49.0, 50.0)
 )
 flush_reason = Counter("airunner.batching.flush_reason", "Flushes, by reason", "reason")
 flush_latency = Histogram(

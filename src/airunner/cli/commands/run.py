@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from airunner.cli.batching_options import SERVERS_BATCHING, BatchingOptions
+from airunner.cli.execution_options import SERVERS_EXECUTION, ExecutionOptions
 from airunner.cli.exit_codes import ExitCode, of_result
 from airunner.cli.job_options import PLAIN_JOB, Command, JobOptions
 from airunner.cli.options import ANY_SERVER, AsJson, ConnectionOptions
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def run(
     *command: Command,
     job: JobOptions = PLAIN_JOB,
-    batching: BatchingOptions = SERVERS_BATCHING,
+    execution: ExecutionOptions = SERVERS_EXECUTION,
     timestamps: Annotated[bool, Parameter(help="Put the time in front of each line.")] = False,
     raw: Annotated[bool, Parameter(help="Every byte as it is, also on a terminal.")] = False,
     as_json: AsJson = False,
@@ -40,7 +40,7 @@ def run(
     """
     from airunner.cli.screen.event_view import ViewOptions
 
-    request = job.request(command, batching.override())
+    request = job.request(command, execution.override())
     refuse_piped_input()
     options = ViewOptions(raw=raw, timestamps=timestamps, as_json=as_json)
     return with_clients(connection, lambda quick_client, client: _run(quick_client, client, request, options))

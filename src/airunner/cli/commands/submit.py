@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from airunner.cli.batching_options import SERVERS_BATCHING, BatchingOptions
+from airunner.cli.execution_options import SERVERS_EXECUTION, ExecutionOptions
 from airunner.cli.exit_codes import ExitCode, of_result
 from airunner.cli.job_options import PLAIN_JOB, Command, JobOptions
 from airunner.cli.options import ANY_SERVER, AsJson, ConnectionOptions
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 def submit(
     *command: Command,
     job: JobOptions = PLAIN_JOB,
-    batching: BatchingOptions = SERVERS_BATCHING,
+    execution: ExecutionOptions = SERVERS_EXECUTION,
     wait: Annotated[bool, Parameter(help="Wait for the end, and exit as the job did.")] = False,
     connection: ConnectionOptions = ANY_SERVER,
     as_json: AsJson = False,
 ) -> int:
     """Add a job to a queue and print its id: airunner submit [REPOSITORY] [options] -- CMD ARGS."""
-    request = job.request(command, batching.override())
+    request = job.request(command, execution.override())
     refuse_piped_input()
     return with_client(connection, lambda client: _submit(client, request, wait=wait, as_json=as_json))
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import IO, TYPE_CHECKING, Final, Protocol
 
-from airunner.cli.screen.terminal import TerminalText, wants_colours, wrap
+from airunner.cli.screen.terminal import TerminalText, wants_colours, wrap_beside
 from airunner.reading.instants import to_iso
 
 if TYPE_CHECKING:
@@ -97,6 +96,5 @@ class TerminalStream:
     def _laid_out(self, body: str) -> str:
         stamp = f"{to_iso(self._last_at)} " if self._timestamps and self.at_line_start else ""
         if stamp:
-            width = max(20, shutil.get_terminal_size().columns - len(stamp))
-            body = ("\n" + " " * len(stamp)).join(wrap(body, width))
+            body = wrap_beside(body, len(stamp))
         return stamp + (f"{_RED}{body}{_RESET}" if self._red and body else body)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from airunner.cli.printing import hint
 from airunner.cli.screen.event_view import remark, say_connection
-from airunner.cli.screen.terminal import TerminalText, wants_colours
+from airunner.cli.screen.terminal import TerminalText, wants_colours, wrap_beside
 from airunner.domain.event import Output, StreamType
 from airunner.reading.instants import to_iso
 from airunner.reading.log_lines import LineAssembly
@@ -93,11 +93,12 @@ class _ExactLines:
 
 
 class _SafeLines:
-    """What of a line is safe on a terminal; one that breaks there has the prefix again."""
+    """What of a line is safe on a terminal, beside its prefix; one that breaks there has the prefix again."""
 
     def __init__(self, stream: TextIO, prefix: str, *, colour: int, red: bool) -> None:
         self._stream = stream
         self._colours = wants_colours(stream)
+        self._width = len(prefix)
         self._prefix = f"\x1b[{colour}m{prefix}{_RESET}" if self._colours else prefix
         self._red = red and self._colours
 
@@ -105,7 +106,8 @@ class _SafeLines:
         safe = TerminalText(colours=self._colours)
         text = (safe.feed(content) + safe.finish()).rstrip("\n")
         for part in text.split("\n"):
-            body = f"{_RED}{part}" if self._red else part
+            rows = wrap_beside(part, self._width + len(stamp))
+            body = f"{_RED}{rows}" if self._red else rows
             reset = _RESET if self._colours and "\x1b" in body else ""
             self._stream.write(f"{self._prefix}{stamp}{body}{reset}\n")
         self._stream.flush()

@@ -35,6 +35,7 @@ _UNFINISHED: Final = re.compile(
     r"(?:\r|\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*\x1b?|[ -/]*)?)\Z",
 )
 _LONGEST_UNFINISHED: Final = 4096
+_NARROWEST: Final = 20
 _SPLIT_SGR: Final = re.compile(f"({_SGR})")
 
 
@@ -73,8 +74,17 @@ class TerminalText:
         return (found["colour"] or "") if self._colours else ""
 
 
-def wrap(line: str, width: int) -> list[str]:
-    """Cut a line into pieces that fit into `width` columns; colours take none."""
+def wrap_beside(line: str, indent: int) -> str:
+    """Return a line in rows as wide as the terminal, all of them right of the first `indent` columns.
+
+    What stands in these columns of the first row is the caller's; in the others they are empty.
+    """
+    width = max(_NARROWEST, shutil.get_terminal_size().columns - indent)
+    return ("\n" + " " * indent).join(wrap(line, width, indent))
+
+
+def wrap(line: str, width: int, indent: int = 0) -> list[str]:
+    """Cut a line into pieces that fit into `width` columns, right of `indent` others; colours take none."""
     if len(line) <= width and line.isascii() and "\t" not in line:
         return [line]
     from rich.cells import get_character_cell_size
@@ -85,7 +95,7 @@ def wrap(line: str, width: int) -> list[str]:
             pieces[-1] += part
             continue
         for char in part:
-            columns = 8 - used % 8 if char == "\t" else get_character_cell_size(char)
+            columns = 8 - (indent + used) % 8 if char == "\t" else get_character_cell_size(char)
             if used + columns > width and used:
                 pieces.append("")
                 used = 0

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from airunner import telemetry
-from airunner.domain.event import OutputBatch
+from airunner.domain.event import Output, OutputBatch
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from airunner.domain.job import Job
 
 _log = get_logger("airunner.worker")
+_OUTPUT = (Output, OutputBatch)
 
 
 class BatchMetrics:
@@ -33,8 +34,8 @@ class BatchMetrics:
     def flushed(self, flush: Flush, now: int) -> None:
         """Count a flush; at debug level, log it and its batches."""
         first, last = flush.events[0], flush.events[-1]
-        size, latency_ms = _extent(flush, now)
-        _count(size, latency_ms, flush.reason.value)
+        latency_ms = now - first.timestamp
+        _count(_sizes(flush), latency_ms, flush.reason.value)
         if not _log.is_enabled_for(logging.DEBUG):
             return
         for event in flush.events:
@@ -66,10 +67,12 @@ class BatchMetrics:
                     metrics.flushed(flush, now)
             return
         alike = Counter(
-            (*_extent(flush, now), flush.reason.value) for _, flushes in flushed for flush in flushes
+            (_sizes(flush), now - flush.events[0].timestamp, flush.reason.value)
+            for _, flushes in flushed
+            for flush in flushes
         )
-        for (size, latency_ms, reason), times in alike.items():
-            _count(size, latency_ms, reason, times)
+        for (sizes, latency_ms, reason), times in alike.items():
+            _count(sizes, latency_ms, reason, times)
 
     def _log_config(self, config: BatchingConfig) -> None:
         level = logging.DEBUG if config == BatchMetrics._last_config else logging.INFO
@@ -88,13 +91,14 @@ class BatchMetrics:
         )
 
 
-def _extent(flush: Flush, now: int) -> tuple[int, int]:
-    """Return how many events a flush has, and how many milliseconds the first of them waited."""
-    first, last = flush.events[0], flush.events[-1]
-    return last.last_sequence - first.sequence + 1, now - first.timestamp
+def _sizes(flush: Flush) -> tuple[int, ...]:
+    """Return how many outputs each batch of a flush has; one that is published alone is a batch of one."""
+    outputs = [event.data for event in flush.events if isinstance(event.data, _OUTPUT)]
+    return tuple([len(data.outputs) if isinstance(data, OutputBatch) else 1 for data in outputs])
 
 
-def _count(size: int, latency_ms: int, reason: str, times: int = 1) -> None:
-    telemetry.batch_size.record(size, times)
+def _count(sizes: tuple[int, ...], latency_ms: int, reason: str, times: int = 1) -> None:
+    for size in sizes:
+        telemetry.batch_size.record(size, times)
     telemetry.flush_reason.add(times, reason)
     telemetry.flush_latency.record(latency_ms / 1000, times)

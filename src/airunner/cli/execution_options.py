@@ -1,4 +1,4 @@
-"""The options that give a job other batching than the server's."""
+"""The options that give a job other batching and heartbeats than the server's."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from cyclopts import Group, Parameter
 if TYPE_CHECKING:
     from airunner.domain.requests import ExecutionOverride
 
-BATCHING_GROUP = Group("Batching", sort_key=20)
+EXECUTION_GROUP = Group("Execution", sort_key=20)
 
 
-@Parameter(name="*", group=BATCHING_GROUP)
+@Parameter(name="*", group=EXECUTION_GROUP)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchingOptions:
-    """How the worker gathers the job's output; what is not given is the server's."""
+class ExecutionOptions:
+    """How the worker gathers the job's output, and tells that it lives; what is not given is the server's."""
 
     flush_interval: int | None = None
     """Seconds that output may wait in a batch, 1 to 3600. Default: the server's"""
@@ -24,8 +24,13 @@ class BatchingOptions:
     """Most lines in a batch, 1 to 50; 1 turns batching off. Default: the server's"""
     max_batch_bytes: int | None = None
     """Most bytes of output in a batch, 1024 to 358400. Default: the server's"""
+    playback_interval: int | None = None
+    """Milliseconds between lines in a replay without stored times, 1 to 60000. Default: the server's"""
     adaptive: Annotated[bool | None, Parameter(negative="--no-adaptive")] = None
     """Flush often while somebody watches and seldom when little is printed, or not. Default: the server's"""
+
+    heartbeat_interval: int | None = None
+    """Most seconds between heartbeats of its worker, 1 to 43200. Default: the server's"""
 
     def override(self) -> ExecutionOverride | None:
         """Return what is asked for; None if that is nothing."""
@@ -35,12 +40,15 @@ class BatchingOptions:
             flush_interval_seconds=_number(self.flush_interval, "--flush-interval"),
             max_batch_size=_number(self.max_batch_size, "--max-batch-size"),
             max_batch_bytes=_number(self.max_batch_bytes, "--max-batch-bytes"),
+            playback_interval_millis=_number(self.playback_interval, "--playback-interval"),
             adaptive=self.adaptive,
         )
-        return None if batching == BatchingOverride() else ExecutionOverride(batching=batching)
+        heartbeat = _number(self.heartbeat_interval, "--heartbeat-interval")
+        override = ExecutionOverride(batching=batching, heartbeat_interval_seconds=heartbeat)
+        return None if override == ExecutionOverride() else override
 
 
-SERVERS_BATCHING = BatchingOptions()
+SERVERS_EXECUTION = ExecutionOptions()
 
 
 def _number(given: int | None, option: str) -> int:
