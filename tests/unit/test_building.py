@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,8 +12,10 @@ from airunner.codec.building import EncodedMessage, before, repeated
 from airunner.codec.completions import CompletionWriter
 from airunner.codec.gen.job.v1 import job_pb2 as pb
 from airunner.domain.errors import InvalidArgument
+from airunner.domain.event import Event, Progress
 from airunner.domain.job import JobResult, Outcome
 from airunner.domain.requests import CompleteRequest
+from airunner.testing.factories import make_success
 
 # Where the length takes one more byte, and before it.
 SIZES = (1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152)
@@ -54,3 +58,11 @@ def test_a_text_that_cannot_be_encoded_is_refused(texts: tuple[str, str]) -> Non
     result = JobResult(success=True, outcome=Outcome.SUCCESS)
     with pytest.raises(InvalidArgument):
         CompletionWriter().write(CompleteRequest(task_token=task_token, result=result, job_id=job_id))
+
+
+def test_what_no_message_can_hold_is_refused_as_the_server_would() -> None:
+    wrong: Any = 0.5
+    event = Event(sequence=1, timestamp=1, data=Progress(done=wrong, total=1))
+    request = CompleteRequest(task_token="t", job_id="j", result=make_success(), events=[event])
+    with pytest.raises(InvalidArgument, match="float"):
+        CompletionWriter().write(request)

@@ -26,6 +26,17 @@ from airunner.handlers.loading import load_handlers
 from airunner.handlers.registry import Registry
 
 
+class RecordedLogs(logging.Handler):
+    """A log handler that remembers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
 class RememberedOutput:
     """An OutputSink that remembers."""
 
@@ -264,6 +275,49 @@ class TestCapture:
                 root.removeHandler(configured)
         assert output.err.count("once") == 1
 
+    def test_who_waits_to_log_holds_up_nobody_else(self) -> None:
+        begun, go_on = threading.Event(), threading.Event()
+
+        class FullOutput(RememberedOutput):
+            def write(self, text: str, *, is_stderr: bool) -> None:
+                begun.set()
+                assert go_on.wait(60)
+                super().write(text, is_stderr=is_stderr)
+
+        def log_to(output: RememberedOutput) -> None:
+            current_output.set(output)
+            logging.getLogger("shop").warning("sold out")
+
+        full, other = FullOutput(), RememberedOutput()
+        with captured():
+            threads = [threading.Thread(target=log_to, args=(output,)) for output in (full, other)]
+            threads[0].start()
+            assert begun.wait(60)
+            threads[1].start()
+            threads[1].join(30)
+            assert (other.err, full.err) == ("WARNING shop: sold out\n", "")
+            go_on.set()
+            threads[0].join(60)
+        assert full.err == "WARNING shop: sold out\n"
+
+    @pytest.mark.parametrize(
+        "has_own", [False, True], ids=["left to the last resort", "a log handler of its own"]
+    )
+    def test_what_is_logged_outside_of_handlers_goes_where_it_went(
+        self, monkeypatch: pytest.MonkeyPatch, *, has_own: bool
+    ) -> None:
+        last, own = RecordedLogs(), RecordedLogs()
+        monkeypatch.setattr(logging, "lastResort", last)
+        monkeypatch.setattr(logging.getLogger(), "handlers", [])
+        logger = logging.getLogger("shop.outside")
+        monkeypatch.setattr(logger, "handlers", [own] if has_own else [])
+        last.setLevel(logging.WARNING)
+        with captured():
+            logger.info("all is well")
+            logger.error("on fire")
+        assert last.messages == ([] if has_own else ["on fire"])
+        assert own.messages == (["all is well", "on fire"] if has_own else [])
+
     def test_a_thread_may_print_while_the_capture_ends(self) -> None:
         # In a process of its own, which dies of a stream that is freed while somebody prints to it. What is
         # freed is overwritten there, so that it dies each time.
@@ -308,6 +362,17 @@ class TestContext:
         assert output.out == "saved rows=3\n<1/4 loading>"
         with pytest.raises(ValueError, match="between 0 and its total"):
             ctx.progress(5, 4)
+        with pytest.raises(ValueError, match="between 0 and its total"):
+            ctx.progress(1, 2**63)
+        with pytest.raises(TypeError, match="float"):
+            ctx.progress(0.5, 1)  # type: ignore[arg-type]  # as a handler may that nobody checks
+        with pytest.raises(TypeError, match="must be a text, not NoneType"):
+            ctx.progress(1, 2, None)  # type: ignore[arg-type]
+
+    def test_progress_is_something_that_can_be_sent(self) -> None:
+        output = RememberedOutput()
+        context(output).progress(True, 4, "half \ud800")
+        assert output.out == "<1/4 half ?>"
 
     def test_waiting_ends_when_cancelled(self) -> None:
         ctx = context()

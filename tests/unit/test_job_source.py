@@ -24,7 +24,7 @@ from airunner.domain.errors import (
     Unauthenticated,
     Unavailable,
 )
-from airunner.domain.event import Event, Gap, StreamType
+from airunner.domain.event import Event, Gap, OutputBatch, StreamType
 from airunner.domain.execution import BatchingConfig
 from airunner.domain.job import Job, JobResult, JobState, Outcome
 from airunner.domain.requests import (
@@ -516,6 +516,40 @@ async def test_what_has_begun_is_released_with_its_last_events() -> None:
         assert (life.state, life.tries_left, life.last_error) == (JobState.SCHEDULED, 2, "broken")
         assert life.due_at == bench.clock.now() + 2000
         assert len(await bench.stored(delivery)) == 50
+
+
+async def test_events_that_the_server_misses_before_a_release_are_a_gap() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        delivery.body.begun = True
+        delivery.body.last_events = batches(2)[1:]
+        releasing = asyncio.ensure_future(bench.source.release(delivery, 0, "broken"))
+        await bench.pass_time(1)
+        await releasing
+        assert (await bench.job(delivery)).state is JobState.SCHEDULED
+        gap, *outputs = await bench.stored(delivery)
+        assert gap.data == Gap(
+            first_sequence=1, last_sequence=50, reason="the server no longer has these events"
+        )
+        assert [event.sequence for event in outputs] == list(range(51, 101))
+
+
+async def test_a_release_whose_events_do_not_fit_goes_without_them() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        delivery.body.begun = True
+        await bench.services.events.publish_events(delivery.body.task_token, batches(1))
+        first, second = batches(2)
+        assert isinstance(second.data, OutputBatch)
+        overlapping = replace(second.data, start_sequence=26, end_sequence=75)
+        delivery.body.last_events = [replace(second, sequence=26, data=overlapping)]
+        releasing = asyncio.ensure_future(bench.source.release(delivery, 0, "broken"))
+        await bench.pass_time(1)
+        await releasing
+        assert (await bench.job(delivery)).state is JobState.SCHEDULED
+        assert [event.sequence for event in await bench.stored(delivery)] == list(
+            range(1, first.last_sequence + 1)
+        )
 
 
 async def test_a_lost_release_is_forgotten() -> None:

@@ -29,7 +29,7 @@ def refusing(build: Callable[P, M]) -> Callable[P, M]:
     def built(*args: P.args, **kwargs: P.kwargs) -> M:
         try:
             return build(*args, **kwargs)
-        except (ValueError, OverflowError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InvalidArgument(str(error)) from None
 
     return built

@@ -105,16 +105,29 @@ def _stream(original: TextIO, *, is_stderr: bool) -> _Stream:
 
 
 class _Logs(logging.Handler):
-    """Writes log records to the standard error of the current handler, unless another log handler does."""
+    """Writes log records to the standard error of the current handler, unless another log handler does.
+
+    What is logged outside of handlers goes where it would go without this.
+    """
 
     def __init__(self, stream: _Stream) -> None:
         super().__init__()
         self._stream = stream
         self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Write a record without the lock of log handlers: who waits for room would hold up all who log."""
+        is_wanted = bool(self.filter(record))
+        if is_wanted:
+            self.emit(record)
+        return is_wanted
+
     def emit(self, record: logging.LogRecord) -> None:
         output = current_output.get()
-        if output is None or any(_writes_to_output(other) for other in logging.getLogger().handlers):
+        if output is None:
+            self._leave_to_the_last_resort(record)
+            return
+        if any(_writes_to_output(other) for other in logging.getLogger().handlers):
             return
         try:
             text = self.format(record) + "\n"
@@ -122,6 +135,20 @@ class _Logs(logging.Handler):
             self.handleError(record)
             return
         output.write(text, is_stderr=True)
+
+    def _leave_to_the_last_resort(self, record: logging.LogRecord) -> None:
+        """Do as logging does without any log handler: errors of libraries are not to get lost."""
+        last = logging.lastResort
+        if last and record.levelno >= last.level and all(one is self for one in _log_handlers(record.name)):
+            last.handle(record)
+
+
+def _log_handlers(name: str) -> Iterator[logging.Handler]:
+    """Yield the log handlers that get the records of a logger."""
+    logger: logging.Logger | None = logging.getLogger(name)
+    while logger:
+        yield from logger.handlers
+        logger = logger.parent if logger.propagate else None
 
 
 def _writes_to_output(other: logging.Handler) -> bool:

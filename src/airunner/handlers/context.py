@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from operator import index
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
 _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
+_MAX_PROGRESS: Final = 2**63 - 1
 
 
 class OutputSink(Protocol):
@@ -90,10 +92,16 @@ class Context:
         self.output.write(" ".join(parts) + "\n", is_stderr=False)
 
     def progress(self, done: int, total: int, message: str = "") -> None:
-        """Report how far the work has come; a newer report replaces one that was not sent yet."""
-        if not 0 <= done <= total:
+        """Report how far the work has come; a newer report replaces one that was not sent yet.
+
+        TypeError for what are no whole numbers and no text: nobody could send that.
+        """
+        if not isinstance(message, str):
+            raise TypeError(f"the message of a progress must be a text, not {type(message).__name__}")
+        done, total = int(index(done)), int(index(total))
+        if not 0 <= done <= total <= _MAX_PROGRESS:
             raise ValueError(f"progress must be between 0 and its total, not {done} of {total}")
-        self.output.progress(done, total, message)
+        self.output.progress(done, total, message.encode(errors="replace").decode())
 
     def wait(self, seconds: float) -> bool:
         """Sleep in a thread, but no longer than until cancelled; return whether that is so."""

@@ -7,20 +7,27 @@ from collections import deque
 from contextvars import copy_context
 from typing import TYPE_CHECKING
 
+from airunner.telemetry.logs import get_logger
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
 
+_log = get_logger("airunner.handlers")
+
+
 class LoopCallbacks:
     """Runs callbacks on a loop, in the order in which they were posted.
 
-    Waking a loop costs a system call, so all that comes before it wakes goes with one.
+    Waking a loop costs a system call, so all that comes before it wakes goes with one. What a callback raises
+    is logged, and those behind it run.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._lock = threading.Lock()
+        # Reentrant: a finalizer may run while it is held, and post.
+        self._lock = threading.RLock()
         self._posted: deque[Callable[[], object]] = deque()
         self._woken = False
         # Not those of the thread that posts: logs of the loop would go to the output of a handler.
@@ -39,4 +46,7 @@ class LoopCallbacks:
             posted, self._posted = self._posted, deque()
             self._woken = False
         for callback in posted:
-            callback()
+            try:
+                callback()
+            except Exception:  # noqa: BLE001  whatever it is, it is no affair of the others
+                _log.exception("callback.failed")

@@ -27,7 +27,7 @@ from airunner.domain.retry import retry
 from airunner.domain.splitting import split_by_size
 from airunner.telemetry.logs import get_logger
 from airunner.worker.attempt import REFUSED_TOKEN_SECONDS
-from airunner.worker.publishing.unpublished import event_bytes, gap_event
+from airunner.worker.publishing.unpublished import event_bytes, with_gap
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -184,13 +184,11 @@ def _wire_bytes(text: str) -> int:
 
 def _with_gap(request: CompleteRequest, expected: int, now: int) -> CompleteRequest:
     """Put a Gap in the place of the missing events; where none helps, drop the check of the sequence."""
-    events = list(request.events)
-    last = events[0].sequence - 1 if events else request.result.final_sequence
-    if expected > last:
+    last = request.events[0].sequence - 1 if request.events else request.result.final_sequence
+    events = with_gap(request.events, expected, last, now)
+    if events is None:
         return replace(request, result=replace(request.result, final_sequence=0), events=())
-    timestamp = events[0].timestamp if events else now
-    gap = gap_event(expected, last, timestamp, "the server no longer has these events")
-    return replace(request, events=[gap, *events])
+    return replace(request, events=events)
 
 
 def _plain_failure(request: CompleteRequest, error: AirunnerError, now: int) -> CompleteRequest | None:

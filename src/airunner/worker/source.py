@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from airunner import telemetry
@@ -16,6 +16,7 @@ from airunner.domain.errors import (
     InvalidTaskToken,
     MessageTooLarge,
     NotFound,
+    SequenceMismatch,
 )
 from airunner.domain.job import JobResult, Outcome
 from airunner.domain.requests import (
@@ -29,6 +30,7 @@ from airunner.queues.base import Delivery, Hold
 from airunner.telemetry.logs import get_logger
 from airunner.worker.attempt import REFUSED_TOKEN_SECONDS, Attempt, JobOutcome
 from airunner.worker.completion import Completer
+from airunner.worker.publishing.unpublished import with_gap
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from airunner.domain.answers import DequeuedJob, HeldJob
     from airunner.domain.clock import Clock
     from airunner.domain.errors import PermanentFailure
+    from airunner.domain.job import JobState
     from airunner.domain.requests import Abilities
     from airunner.services.api import HoldingApi
 
@@ -288,11 +291,22 @@ class JobSource:
         def log_failure(error: Exception, _: int) -> None:
             _log.warning("job.release_failed", job_id=job_id, error=_text(error))
 
+        async def send() -> JobState:
+            nonlocal request
+            try:
+                return await self._jobs.release_job(request)
+            except SequenceMismatch as error:
+                # A job that is given back without its last lines is better than one that is not.
+                last = request.events[0].sequence - 1 if request.events else 0
+                events = with_gap(request.events, error.expected, last, self._clock.now())
+                request = replace(request, events=events or ())
+                raise
+
         try:
             state = await retry(
                 self._policy,
                 self._clock,
-                lambda: self._jobs.release_job(request),
+                send,
                 retry_if=self._unless_lost(attempt, *_REFUSALS),
                 on_failure=log_failure,
             )

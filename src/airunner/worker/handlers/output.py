@@ -7,9 +7,10 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from airunner.domain.errors import VisibilityLost
+from airunner.domain.errors import VisibilityLost, error_text
 from airunner.domain.event import Progress
 from airunner.domain.lines import LineSplitter
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     import threading
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from airunner.handlers.loop_callbacks import LoopCallbacks
     from airunner.worker.publishing.report import AttemptReport
+
+_log = get_logger("airunner.worker")
 
 # What may wait between a handler and its job's publisher before `write` blocks, or its next await.
 _WAITING_BYTES: Final = 1024 * 1024
@@ -223,8 +226,8 @@ class JobOutput:
             self._posted = False
         try:
             self._report_all(self._report, pending, progress)
-        except VisibilityLost:
-            self.silence()
+        except Exception as error:  # noqa: BLE001  it is the end of this output alone
+            self._break(error)
 
     def _report_all(
         self, report: AttemptReport, pending: list[OutputLines | int], progress: Progress | None
@@ -249,12 +252,18 @@ class JobOutput:
     async def _wait_for(self, room: Awaitable[None], size: int) -> None:
         try:
             await room
-        except VisibilityLost:
-            self.silence()
+        except Exception as error:  # noqa: BLE001  it is the end of this output alone
+            self._break(error)
         finally:
             self._waiting = None
         self._make_room(size)
         self._pass_on()
+
+    def _break(self, error: Exception) -> None:
+        """Take no more: publishing has ended, which the attempt learns by itself."""
+        if not isinstance(error, VisibilityLost):
+            _log.error("output.failed", error=error_text(error))
+        self.silence()
 
     def _make_room(self, size: int) -> None:
         with self._room:

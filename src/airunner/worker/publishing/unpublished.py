@@ -13,7 +13,7 @@ from airunner.domain.event import Event, Gap, Output, OutputBatch, ProcessError,
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from airunner.worker.publishing.background_spool import BackgroundSpool
 
@@ -245,6 +245,17 @@ def gap_event(first: int, last: int, timestamp: int, reason: str) -> Event:
     telemetry.events_lost.add(last - first + 1)
     gap = Gap(first_sequence=first, last_sequence=last, reason=reason)
     return Event(sequence=first, timestamp=timestamp, data=gap)
+
+
+def with_gap(events: Sequence[Event], expected: int, last: int, now: int) -> list[Event] | None:
+    """Return events with a Gap before them for those that the server misses, from `expected` to `last`.
+
+    None where it misses none of those: then no gap makes it take them.
+    """
+    if expected > last:
+        return None
+    timestamp = events[0].timestamp if events else now
+    return [gap_event(expected, last, timestamp, "the server no longer has these events"), *events]
 
 
 def _tail(event: Event, sequence: int) -> Event:
