@@ -120,7 +120,14 @@ class Housekeeper:
     async def _perform(
         self, message: HousekeepingMessage, lease: TaskLease, *, force: bool
     ) -> HousekeepingRun:
-        run = TaskRun(self._clock, lease, limit=message.limit, dry_run=message.dry_run, force=force)
+        run = TaskRun(
+            self._clock,
+            lease,
+            limit=message.limit,
+            dry_run=message.dry_run,
+            force=force,
+            on_step=self._dependencies.progress.note,
+        )
         try:
             await self._tasks[message.task_type].run(run)
         except BreakerTripped as error:

@@ -8,6 +8,8 @@ from airunner.domain.errors import FailedPrecondition
 from airunner.fleet.records import ActionKind, RecordedAction
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airunner.domain.clock import Clock
     from airunner.fleet.lease import TaskLease
 
@@ -37,12 +39,21 @@ class TaskRun:
     """One run of a task, as it goes on."""
 
     def __init__(
-        self, clock: Clock, lease: TaskLease, *, limit: int = 0, dry_run: bool = False, force: bool = False
+        self,
+        clock: Clock,
+        lease: TaskLease,
+        *,
+        limit: int = 0,
+        dry_run: bool = False,
+        force: bool = False,
+        on_step: Callable[[], None] | None = None,
     ) -> None:
+        """`on_step` is called between any two steps."""
         self._clock = clock
         self._lease = lease
         self._limit = limit
         self._force = force
+        self._on_step = on_step
         self.dry_run = dry_run
         self.now = clock.now()
         self.listed = 0
@@ -54,6 +65,8 @@ class TaskRun:
     async def keep(self) -> None:
         """Make sure that the task is still ours; call it between any two steps."""
         await self._lease.keep()
+        if self._on_step:
+            self._on_step()
 
     def limit(self, default: int) -> int:
         """Return how many things the run may change, where the task itself says so many."""
