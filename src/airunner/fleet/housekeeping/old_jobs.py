@@ -28,6 +28,8 @@ class PurgedOldJobs:
         before = run.now - self._retention_ms
         left, purged = run.limit(_MAX_CHANGES), 0
         has_more = True
+        why = f"they ended before {to_iso(before)}"
+        run.announce(run.plan(ActionKind.PURGED, f"up to {left} jobs", why, ""))
         try:
             while has_more and left > 0:
                 await run.keep()
@@ -41,5 +43,4 @@ class PurgedOldJobs:
         finally:
             run.listed += purged
             if purged:
-                why = f"they ended before {to_iso(before)}"
-                run.note(ActionKind.PURGED, f"{purged} jobs", why, "")
+                run.record(run.plan(ActionKind.PURGED, f"{purged} jobs", why, ""))
