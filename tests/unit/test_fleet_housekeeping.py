@@ -352,6 +352,36 @@ async def test_old_jobs_keep_to_a_limit_and_a_dry_run_purges_none(bench: Bench) 
     assert bench.old_jobs.count == 30
 
 
+@pytest.mark.parametrize(
+    ("there", "limit", "expected"),
+    [
+        (0, 0, []),
+        (10_000, 0, [("10000 jobs", "")]),
+        (10_000, 40, [("40 jobs", "there may be more")]),
+        (120_000, 0, [("100000 jobs", "there may be more")]),
+    ],
+)
+async def test_a_dry_run_counts_as_many_old_jobs_as_a_run_would_purge(
+    bench: Bench, there: int, limit: int, expected: list[tuple[str, str]]
+) -> None:
+    bench.old_jobs.count = there
+    run = await bench.run(TaskType.OLD_JOBS, dry_run=True, limit=limit)
+    assert [(action.target, action.seen) for action in run.actions] == expected
+    assert len(bench.old_jobs.purged) == 1
+    done = await bench.run(TaskType.OLD_JOBS, limit=limit)
+    assert done.listed == run.listed
+
+
+async def test_a_count_that_a_store_has_cut_says_so(bench: Bench) -> None:
+    async def count(before: int, *, limit: int, dry_run: bool = False) -> PurgedJobs:
+        assert (dry_run, limit) == (True, 100_000)
+        return PurgedJobs(jobs=700, has_more=True)
+
+    bench.old_jobs.purge_jobs = count  # type: ignore[method-assign]
+    run = await bench.run(TaskType.OLD_JOBS, dry_run=True)
+    assert told(run) == [("purged", "at least 700 jobs")]
+
+
 async def test_an_audit_counts_and_costs(bench: Bench) -> None:
     await bench.records.put_pool(Pool(name="empty"))
     bench.add("i-1", "i-2", "i-3", "i-4", pool="builds", instance_type="small")
