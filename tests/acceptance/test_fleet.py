@@ -32,6 +32,7 @@ from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorP
 from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.strict import StrictProxy
 from tests.support.aws import client as client_of
+from tests.support.cloudwatch import Watch, watch_of_fleet
 from tests.support.fleet_aws import provide_fleet
 
 pytest_plugins = ("tests.support.aws",)
@@ -46,6 +47,10 @@ class Operator:
 
     person: CommandLine
     fleet: FleetConnection
+    namespace: str
+
+    def watch(self) -> Watch:
+        return watch_of_fleet(self.person.variables["AWS_ENDPOINT_URL"], self.namespace)
 
     async def send(self, part: FleetPart, body: str) -> None:
         (sent,) = await (await self.fleet.queue(part)).send([NewMessage(body=body)])
@@ -69,7 +74,8 @@ async def operator(tmp_path: Path, emulator: EmulatorProcess, aws_env: str) -> A
     settings: Settings = load_settings(environ=variables, cwd=tmp_path).settings
     await provide_fleet(emulator.url, fleet_layout(settings))
     async with build_fleet_connection(settings) as fleet:
-        yield Operator(person=CommandLine(folder=tmp_path, variables=variables), fleet=fleet)
+        person = CommandLine(folder=tmp_path, variables=variables)
+        yield Operator(person=person, fleet=fleet, namespace=aws_env)
 
 
 async def begun(client: AsyncClient) -> DequeuedJob:
@@ -268,8 +274,12 @@ async def test_an_operator_describes_a_pool_runs_a_task_and_reads_the_report(ope
         (done,) = person.objects("fleet", "run", "pool_audit")
         assert (done["task_type"], done["outcome"], done["dry_run"]) == ("pool_audit", "done", False)
         assert person.text("fleet", "report").startswith("builds\t0 of 2\t")
+        # Of what the next one finds, the cost since the first is known: CloudWatch hears of it.
+        person.variables["AIRUNNER_FLEET__CLOUDWATCH_NAMESPACE"] = operator.namespace
+        person.text("fleet", "run", "pool_audit")
+        assert await operator.watch().labels("PoolComputeCost") == {(("PoolName", "builds"),)}
         async with AsyncClient(url) as client:
-            (listed,) = await client.list_housekeeping_runs()
+            _, listed = await client.list_housekeeping_runs()
             assert listed.slot == done["slot"]
 
         await operator.fleet.records.take_lease(TaskType.OLD_JOBS, "i-am-busy", NOW, 2 * NOW)

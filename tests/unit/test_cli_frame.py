@@ -25,6 +25,10 @@ from tests.support.plain_python import run_plain
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def subcommands(name: str) -> list[str]:
+    return [word for word in build_app(command=name)[name] if not word.startswith("-")]
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -96,6 +100,30 @@ def test_help_describes_every_command(capsys: pytest.CaptureFixture[str]) -> Non
     for name in COMMANDS:
         line = next(line for line in shown.splitlines() if line.startswith(f"│ {name} "))
         assert len(line.strip("│ ")) > len(name) + 5, f"{name} has no description"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["fleet"], ["fleet", "-h"], *([name, "--help"] for name in COMMANDS if subcommands(name))],
+    ids=" ".join,
+)
+def test_the_help_of_a_group_describes_every_command_of_it(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(words) == 0
+    shown = capsys.readouterr().out
+    for name in subcommands(words[0]):
+        line = next(line for line in shown.splitlines() if line.startswith(f"│ {name} "))
+        assert len(line.strip("│ ")) > len(name) + 5, f"{name} has no description"
+
+
+def test_a_command_of_a_group_loads_no_other() -> None:
+    program = (
+        "import sys; from airunner.cli.main import execute; execute(['fleet', 'runs', '--help']); "
+        "print(sorted(name for name in sys.modules if '.commands.fleet' in name))"
+    )
+    shown = run_plain(program).splitlines()[-1]
+    assert shown == "['airunner.cli.commands.fleet', 'airunner.cli.commands.fleet_runs']"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -32,6 +32,7 @@ class Fake:
     def __init__(self, *, deaf: bool = False) -> None:
         self.told: list[str] = []
         self.sound = True
+        self.word = "ok"
         self.deaf = deaf
         self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -52,6 +53,10 @@ class Fake:
     @property
     def healthy(self) -> bool:
         return self.sound
+
+    @property
+    def state(self) -> str:
+        return self.word
 
 
 class Nursery:
@@ -197,8 +202,12 @@ async def test_a_server_answers_until_its_companions_are_drained() -> None:
     running = asyncio.create_task(server.run(on_ready=ready.set_result))
     url = await ready
     await until(lambda: nursery.running(1))
-    assert (await HttpClient().get(f"{url}/healthz")).status == 200
-    nursery.built[0].sound = False
+    answer = await HttpClient().get(f"{url}/healthz")
+    assert (answer.status, answer.json()) == (200, {"status": "ok"})
+    nursery.built[0].word = "waiting"
+    answer = await HttpClient().get(f"{url}/healthz")
+    assert (answer.status, answer.json()) == (200, {"status": "ok", "waiting": ["relay"]})
+    nursery.built[0].word, nursery.built[0].sound = "stuck", False
     answer = await HttpClient().get(f"{url}/healthz")
     assert (answer.status, answer.json()) == (503, {"status": "stuck", "loops": ["relay"]})
     server.stop()

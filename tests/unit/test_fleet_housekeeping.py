@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from airunner.domain.errors import AirunnerError, FailedPrecondition, Unavailable
 from airunner.fleet.consuming import fleet_consumer
@@ -352,6 +353,36 @@ async def test_old_jobs_keep_to_a_limit_and_a_dry_run_purges_none(bench: Bench) 
     assert bench.old_jobs.count == 30
 
 
+@pytest.mark.parametrize(
+    ("there", "limit", "expected"),
+    [
+        (0, 0, []),
+        (10_000, 0, [("10000 jobs", "")]),
+        (10_000, 40, [("40 jobs", "there may be more")]),
+        (120_000, 0, [("100000 jobs", "there may be more")]),
+    ],
+)
+async def test_a_dry_run_counts_as_many_old_jobs_as_a_run_would_purge(
+    bench: Bench, there: int, limit: int, expected: list[tuple[str, str]]
+) -> None:
+    bench.old_jobs.count = there
+    run = await bench.run(TaskType.OLD_JOBS, dry_run=True, limit=limit)
+    assert [(action.target, action.seen) for action in run.actions] == expected
+    assert len(bench.old_jobs.purged) == 1
+    done = await bench.run(TaskType.OLD_JOBS, limit=limit)
+    assert done.listed == run.listed
+
+
+async def test_a_count_that_a_store_has_cut_says_so(bench: Bench) -> None:
+    async def count(before: int, *, limit: int, dry_run: bool = False) -> PurgedJobs:
+        assert (dry_run, limit) == (True, 100_000)
+        return PurgedJobs(jobs=700, has_more=True)
+
+    bench.old_jobs.purge_jobs = count  # type: ignore[method-assign]
+    run = await bench.run(TaskType.OLD_JOBS, dry_run=True)
+    assert told(run) == [("purged", "at least 700 jobs")]
+
+
 async def test_an_audit_counts_and_costs(bench: Bench) -> None:
     await bench.records.put_pool(Pool(name="empty"))
     bench.add("i-1", "i-2", "i-3", "i-4", pool="builds", instance_type="small")
@@ -371,6 +402,51 @@ async def test_an_audit_counts_and_costs(bench: Bench) -> None:
     assert builds.utilisation_percent == 25
     assert (empty.running, empty.utilisation_percent, empty.compute_cost_usd) == (0, None, 0)
     assert (odd.compute_cost_usd, odd.idle_cost_usd, odd.utilisation_percent) == (None, None, 0)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_an_audit_is_in_the_log(bench: Bench, dry_run: bool) -> None:
+    await bench.records.put_pool(Pool(name="empty"))
+    bench.add("i-1", "i-2", instance_type="small", pool="builds", age_hours=1)
+    bench.jobs.busy = ["i-1"]
+    await bench.run(TaskType.POOL_AUDIT)
+    bench.clock.advance(HOUR)
+    with capture_logs() as logs:
+        await bench.run(TaskType.POOL_AUDIT, dry_run=dry_run)
+    builds, empty = (line for line in logs if line["event"] == "housekeeping.pool")
+    assert builds.pop("compute_cost_usd") == pytest.approx(0.2)
+    assert builds == {
+        "event": "housekeeping.pool",
+        "log_level": "info",
+        "pool": "builds",
+        "audited_at": bench.clock.now(),
+        "running": 2,
+        "stopped": 0,
+        "idle": 1,
+        "seconds": 3600.0,
+        "idle_cost_usd": pytest.approx(0.1),
+        "utilisation_percent": 50.0,
+        "dry_run": dry_run,
+    }
+    assert (empty["pool"], empty["running"], empty["utilisation_percent"]) == ("empty", 0, None)
+
+
+async def test_the_log_of_an_audit_is_bounded_and_harms_nobody(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(130):
+        await bench.records.put_pool(Pool(name=f"pool-{number}"))
+    with capture_logs() as logs:
+        await bench.run(TaskType.POOL_AUDIT)
+    assert sum(line["event"] == "housekeeping.pool" for line in logs) == 100
+    assert [line["pools"] for line in logs if line["event"] == "housekeeping.pools_left_out"] == [30]
+
+    class Full:
+        def log(self, *_: object, **__: object) -> None:
+            raise OSError("no room")
+
+    monkeypatch.setattr("airunner.fleet.housekeeping.pool_audit._log", Full())
+    assert (await bench.run(TaskType.POOL_AUDIT)).outcome is RunOutcome.DONE
 
 
 async def test_an_audit_after_a_long_silence_costs_two_intervals(bench: Bench) -> None:

@@ -120,7 +120,7 @@ async def test_it_runs_until_it_is_stopped_and_survives_a_table_that_is_away(clo
     schedule = Schedule(slots, queue, clock)
     running = asyncio.create_task(schedule.run())
     await until(lambda: clock.waiting == 1)
-    assert (queue.sent, schedule.healthy) == ([], True)
+    assert (queue.sent, schedule.healthy, schedule.waiting) == ([], True, True)
     slots.errors.clear()
     clock.advance(TURN_SECONDS)
     await until(lambda: len(queue.sent) == 4)

@@ -273,6 +273,18 @@ async def test_an_unknown_job_is_put_aside_after_its_parameter_is_gone(
     assert counted() == 0
 
 
+async def test_a_job_id_of_another_form_has_no_token_and_cleans_up_nothing(
+    bench: Bench, counted: CountedAttempts
+) -> None:
+    held = await bench.run()
+    async with bench.working():
+        await bench.send(replace(bench.end(held), job_id="67890"))
+        await bench.settled()
+    assert await bench.letters() == ["token"]
+    assert len(bench.parameters.known) == 1
+    assert counted() == 0
+
+
 ODD = "odd \ud800\x00 \udfff\uffff"
 
 

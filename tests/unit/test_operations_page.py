@@ -13,7 +13,9 @@ from airunner.generation.dead_letters import OUR_CODES
 from airunner.telemetry.fleet_metrics import CLOUDWATCH_NAMES, FLEET_METRICS
 from airunner.telemetry.instruments import Instrument
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "operations.md").read_text()
+EVENT = re.compile(r'"((?:fleet|housekeeping|runner)\.[a-z_]+)"')
 ROW = re.compile(r"^\| `(airunner\.[\w.]+)` \| `(\w+)` \| (.*?) ?\| (.+) \| (.*?) ?\|$", re.MULTILINE)
 SIDES = [
     ("Of the server", telemetry.SERVER_METRICS),
@@ -56,6 +58,19 @@ def test_the_names_in_cloudwatch_are_told() -> None:
         called = CLOUDWATCH_NAMES.get(instrument)
         told = re.findall(r"CloudWatch: `(\w+)`(?:, dimension `(\w+)`)?", meanings[instrument.name])
         assert told == ([(called.name, "".join(called.labels))] if called else [])
+
+
+def test_every_event_that_a_fleet_logs_is_told_and_nothing_else() -> None:
+    sources = [file.read_text() for file in sorted((ROOT / "src" / "airunner" / "fleet").rglob("*.py"))]
+    written = {name for source in sources for name in EVENT.findall(source)}
+    table = PAGE.partition("\n### What a fleet logs\n")[2].partition("\n## ")[0]
+    told = {
+        name
+        for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+        for name in re.findall(r"`(.+?)`", row)
+    }
+    # That is the name of a loop.
+    assert told == written - {"fleet.schedule"}
 
 
 def rows(heading: str) -> list[tuple[str, str, str, str, str]]:

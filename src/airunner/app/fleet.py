@@ -10,18 +10,23 @@ from airunner.app.services import build_services
 from airunner.app.signers import build_signer
 from airunner.app.stores import open_store_beside
 from airunner.domain.clock import SystemClock
+from airunner.domain.errors import error_text
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractAsyncContextManager
 
     from airunner.config import FleetPart, Settings
+    from airunner.domain.clock import Clock
     from airunner.domain.fleet import HousekeepingRun, TaskType
     from airunner.domain.token import TokenSigner
     from airunner.fleet.aws.connection import FleetConnection
     from airunner.fleet.process import FleetProcess
     from airunner.server.companions import CompanionKind
     from airunner.services.composition import Services
+
+_log = get_logger("airunner.fleet")
 
 _FLEET_EXPORT = "cloudwatch.fleet"
 
@@ -94,7 +99,8 @@ async def run_fleet_task(
 ) -> HousekeepingRun:
     """Run a task of housekeeping here, on the store of the settings, whether or not a server runs on it.
 
-    LeaseTaken, which names it, where another process runs the task.
+    LeaseTaken, which names it, where another process runs the task. What was counted is sent to CloudWatch
+    before it returns, as processors do once a minute; whether that succeeds changes nothing else.
     """
     clock = SystemClock()
     fleet = build_fleet_connection(settings)
@@ -104,11 +110,21 @@ async def run_fleet_task(
 
     message = HousekeepingMessage(task_type=task, timestamp=clock.now(), dry_run=dry_run, limit=limit)
     async with AsyncExitStack() as stack:
+        await _open_exporter(stack, settings, clock)
         await stack.enter_async_context(fleet)
         await fleet.check_table()
         stack.push_async_callback(store.close)
         await store.open()
         return await make_housekeeper(settings, fleet, store, clock).run(message, force=force)
+
+
+async def _open_exporter(stack: AsyncExitStack, settings: Settings, clock: Clock) -> None:
+    """Have the metrics of a fleet sent when the stack ends, within seconds, if they have a namespace."""
+    try:
+        if exporter := build_fleet_exporter(settings, clock):
+            await stack.enter_async_context(exporter)
+    except Exception as error:  # noqa: BLE001  whatever it is, the work does not need it
+        _log.warning("metrics.export_failed", error=error_text(error))
 
 
 def _fleet_process(

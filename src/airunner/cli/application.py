@@ -64,6 +64,12 @@ def build_app(*, describe: bool = False, command: str = "") -> App:
         if command in COMMANDS and name != command:
             continue
         app.command(f"airunner.cli.commands.{function}", name=name, group=group, sort_key=order)
-        if describe:
-            _ = app[name]
+    if describe:
+        load_commands(app)
     return app
+
+
+def load_commands(group: App) -> None:
+    """Load all commands of a group, for their descriptions; one that is a group keeps its own for later."""
+    for name in group:
+        _ = group[name]

@@ -16,6 +16,8 @@ from airunner.cli.printing import say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cyclopts import App
+
 # Those that run jobs, or start what does: their secrets are none of the jobs' business.
 RUN_JOBS: Final = (("demo",), ("dev",), ("worker",), ("fleet", "runner"))
 # More than a command that asks a server makes.
@@ -36,12 +38,8 @@ def execute(arguments: Sequence[str]) -> int:
     """Do what the arguments say; return the exit code. No error is shown as a traceback."""
     from cyclopts import CycloptsError  # late: it is most of what a command loads
 
-    from airunner.cli.application import build_app
-
     try:
-        first = arguments[0] if arguments else ""
-        app = build_app(describe=not first or first.startswith("-"), command=first)
-        code = app(
+        code = _application(arguments)(
             with_visible_divider(arguments),
             exit_on_error=False,
             print_error=False,
@@ -58,6 +56,22 @@ def execute(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001  what nobody expects is shown in full
         return _explained(error)
     return int(code or ExitCode.OK)
+
+
+def _application(arguments: Sequence[str]) -> App:
+    """Return the application with what the arguments need; all of a group only where its help is shown."""
+    from airunner.cli.application import COMMANDS, build_app, load_commands
+
+    first, second = (*arguments[:2], "", "")[:2]
+    app = build_app(describe=_shows_help(first), command=first)
+    if first in COMMANDS and _shows_help(second):
+        load_commands(app[first])
+    return app
+
+
+def _shows_help(word: str) -> bool:
+    """Return whether a list of commands may be shown, where a word stands in the place of one."""
+    return not word or word.startswith("-")
 
 
 def _open_standard_streams() -> None:

@@ -42,7 +42,8 @@ def fleet_consumer(
 
     async def handle(delivery: Delivery[Received[T]]) -> None:
         try:
-            await process(delivery.body.value)
+            with dependencies.progress.message():
+                await process(delivery.body.value)
         except PermanentFailure:
             raise
         except Exception as error:

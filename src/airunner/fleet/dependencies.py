@@ -13,6 +13,7 @@ from airunner.domain.errors import (
     error_text,
 )
 from airunner.domain.retry import RetryPolicy, retry
+from airunner.fleet.progress import MessageProgress
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Dependencies:
         self._clock = clock
         self._policy = policy
         self._repeated = 0
+        self.progress = MessageProgress(clock)
 
     @property
     def are_there(self) -> bool:
@@ -59,6 +61,7 @@ class Dependencies:
             nonlocal has_failed
             self._repeated += not has_failed
             has_failed = True
+            self.progress.note()
             _log.warning("fleet.dependency_away", call=name, failures=failures, error=error_text(error))
 
         try:
@@ -67,6 +70,7 @@ class Dependencies:
             )
         finally:
             self._repeated -= has_failed
+            self.progress.note()
 
 
 async def _in_time(call: Callable[[], Awaitable[T]], seconds: float | None) -> T:

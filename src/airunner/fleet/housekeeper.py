@@ -9,6 +9,7 @@ from airunner.domain.errors import AirunnerError, error_text
 from airunner.domain.retry import RetryPolicy, retry
 from airunner.fleet.lease import LEASE_MS, LeaseLost, LeaseTaken, TaskLease
 from airunner.fleet.records import HousekeepingRun, RunOutcome
+from airunner.fleet.run_record import with_earlier
 from airunner.fleet.task_run import BreakerTripped, TaskRun
 from airunner.telemetry.fleet_metrics import unknown_fields
 from airunner.telemetry.logs import get_logger
@@ -46,6 +47,8 @@ class Housekeeper:
         self._clock = clock
         self._dependencies = dependencies
         self._holder = holder
+        # What earlier tries of a slot did, until that is on record with what the next one does.
+        self._earlier: dict[str, HousekeepingRun] = {}
 
     async def process(self, message: HousekeepingMessage) -> None:
         """Do what a message wishes, again if a dependency is away; each task may be repeated at any point.
@@ -54,13 +57,17 @@ class Housekeeper:
         it waits: that run is of this very message, and its replica may have died.
         """
         unknown_fields.add(len(message.unknown_fields), "housekeeping")
-        await self._dependencies.call("housekeeping", lambda: self._run_or_skip(message), seconds=None)
+        try:
+            await self._dependencies.call("housekeeping", lambda: self._run_or_skip(message), seconds=None)
+        finally:
+            self._earlier.pop(message.slot, None)
 
     async def run(self, message: HousekeepingMessage, *, force: bool = False) -> HousekeepingRun:
         """Run a task and keep the record of it; a slot that had its run gets that one back.
 
         LeaseTaken if another replica runs the task. Whatever else a run fails with is recorded and raised;
-        then the slot may have another one. With `force` the breaker does not trip.
+        then the slot may have another one, whose record has what both did. With `force` the breaker does not
+        trip.
         """
         # Of a name of its own for each run: a replica that has two messages of a task runs one of them.
         holder = f"{self._holder}/{secrets.token_hex(4)}/{message.slot}"
@@ -72,6 +79,9 @@ class Housekeeper:
             known = await self._records.find_run(message.slot)
             if known and known.outcome not in {RunOutcome.FAILED, RunOutcome.SKIPPED}:
                 return known
+            if known:
+                # What could not be written, or had no answer, began with what is known, and has more.
+                self._earlier.setdefault(message.slot, known)
             return await self._perform(message, lease, force=force)
         finally:
             await self._leave(lease)
@@ -90,7 +100,7 @@ class Housekeeper:
                 dry_run=message.dry_run,
                 text=error.text,
             )
-            await self._records.add_run(skipped)
+            await self._records.add_run(with_earlier(skipped, self._earlier.get(message.slot)))
             _log.info("housekeeping.skipped", task=message.task_type.value, error=error.text)
 
     async def _run_in_turn(self, message: HousekeepingMessage) -> None:
@@ -120,13 +130,23 @@ class Housekeeper:
     async def _perform(
         self, message: HousekeepingMessage, lease: TaskLease, *, force: bool
     ) -> HousekeepingRun:
-        run = TaskRun(self._clock, lease, limit=message.limit, dry_run=message.dry_run, force=force)
+        run = TaskRun(
+            self._clock,
+            lease,
+            limit=message.limit,
+            dry_run=message.dry_run,
+            task=message.task_type.value,
+            force=force,
+            on_step=self._dependencies.progress.note,
+        )
         try:
             await self._tasks[message.task_type].run(run)
         except BreakerTripped as error:
             _log.error("housekeeping.refused", task=message.task_type.value, error=error.text)
             return await self._keep(message, run, RunOutcome.REFUSED, error.text)
-        except LeaseLost:
+        except LeaseLost as error:
+            # The record of the slot may be another's by now.
+            self._remember(message, run, RunOutcome.SKIPPED, error.text)
             raise
         except Exception as error:
             _log.error("housekeeping.failed", task=message.task_type.value, error=error_text(error))
@@ -137,7 +157,24 @@ class Housekeeper:
     async def _keep(
         self, message: HousekeepingMessage, run: TaskRun, outcome: RunOutcome, text: str = ""
     ) -> HousekeepingRun:
-        kept = HousekeepingRun(
+        kept = self._remember(message, run, outcome, text)
+        await self._records.put_run(kept)
+        self._earlier.pop(message.slot, None)
+        _log.info(
+            "housekeeping.run",
+            task=message.task_type.value,
+            outcome=outcome.value,
+            dry_run=message.dry_run,
+            listed=run.listed,
+            changed=run.changed,
+        )
+        return kept
+
+    def _remember(
+        self, message: HousekeepingMessage, run: TaskRun, outcome: RunOutcome, text: str
+    ) -> HousekeepingRun:
+        """Return all that tries of the slot did, this one included; it is kept until it is on record."""
+        last = HousekeepingRun(
             slot=message.slot,
             task_type=message.task_type,
             started_at=run.now,
@@ -150,16 +187,8 @@ class Housekeeper:
             actions=tuple(run.actions),
             actions_left_out=run.actions_left_out,
         )
-        await self._records.put_run(kept)
-        _log.info(
-            "housekeeping.run",
-            task=message.task_type.value,
-            outcome=outcome.value,
-            dry_run=message.dry_run,
-            listed=run.listed,
-            changed=run.changed,
-        )
-        return kept
+        all_tries = self._earlier[message.slot] = with_earlier(last, self._earlier.get(message.slot))
+        return all_tries
 
     async def _keep_failure(self, message: HousekeepingMessage, run: TaskRun, error: Exception) -> None:
         try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from airunner.config import FleetPart
 from airunner.domain.fleet import PoolReport
@@ -11,11 +12,15 @@ from airunner.fleet.messages.housekeeping import HousekeepingMessage, format_hou
 from airunner.queues.messages import NewMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from airunner.domain.clock import Clock
     from airunner.domain.fleet import HousekeepingRun, TaskType
     from airunner.fleet.aws.connection import FleetConnection
+
+
+MAX_LISTED_ACTIONS: Final = 4_000
+"""How many actions one answer tells of: it stays well below what a client takes."""
 
 
 class FleetDesk:
@@ -26,8 +31,8 @@ class FleetDesk:
         self._clock = clock
 
     async def list_runs(self, limit: int) -> Sequence[HousekeepingRun]:
-        """Return the last runs, newest first."""
-        return await self._fleet.records.list_runs(limit)
+        """Return the last runs, newest first; of all their actions a bounded number, of the first ones."""
+        return list(_bounded(await self._fleet.records.list_runs(limit)))
 
     async def report(self, audits: int) -> PoolReport:
         """Return the pools, and so many of the last audits."""
@@ -42,3 +47,12 @@ class FleetDesk:
         queue = await self._fleet.queue(FleetPart.HOUSEKEEPING)
         single(await queue.send([NewMessage(body=format_housekeeping(message))]))
         return message.slot
+
+
+def _bounded(runs: Sequence[HousekeepingRun]) -> Iterator[HousekeepingRun]:
+    left = MAX_LISTED_ACTIONS
+    for run in runs:
+        shown = run.actions[:left]
+        left -= len(shown)
+        left_out = run.actions_left_out + len(run.actions) - len(shown)
+        yield replace(run, actions=shown, actions_left_out=left_out)

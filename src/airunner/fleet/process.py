@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from airunner.domain.errors import AirunnerError, ResourceExhausted, Unavailable, error_text
 from airunner.domain.retry import RetryPolicy, retry
+from airunner.fleet.progress import is_overdue
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -38,7 +39,11 @@ class FleetWork(Protocol):
 
     @property
     def healthy(self) -> bool:
-        """Whether it makes progress."""
+        """Whether it makes progress; to wait for what is away is some."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something that it needs does not answer."""
 
 
 class FleetProcess:
@@ -68,8 +73,12 @@ class FleetProcess:
 
     @property
     def state(self) -> str:
-        """What it does, in a word: `ok`, or `waiting` while something that it needs does not answer."""
-        return "ok" if self._work and self._work.healthy else "waiting"
+        """What it does, in a word: `ok`, `waiting` while something does not answer, or `stuck`."""
+        if self._work is None:
+            return "waiting"
+        if not self._work.healthy:
+            return "stuck"
+        return "waiting" if self._work.waiting else "ok"
 
     async def run(self) -> None:
         """Open everything and work until `stop`. Call it once.
@@ -143,15 +152,23 @@ class MessageWork:
         consumer: Consumer[Any, None],
         source: MessageSource[Any],
         dependencies: Dependencies,
+        clock: Clock,
     ) -> None:
         self._consumer = consumer
         self._source = source
         self._dependencies = dependencies
+        self._clock = clock
 
     @property
     def healthy(self) -> bool:
-        """Whether everything that its messages need is there."""
-        return self._dependencies.are_there
+        """Whether it goes on to receive, and something happens to what it has received."""
+        receives = not is_overdue(self._consumer.last_turn_at, self._clock)
+        return receives and not self._dependencies.progress.is_stuck
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something that its messages need is away."""
+        return not self._dependencies.are_there
 
     async def run(self) -> None:
         """Process messages until `stop`, and put the last ones aside that nobody can read."""

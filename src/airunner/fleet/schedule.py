@@ -64,6 +64,11 @@ class Schedule:
         """Whether its turns come to an end."""
         return self._loop.healthy
 
+    @property
+    def waiting(self) -> bool:
+        """Whether its last turn failed."""
+        return bool(self._loop.last_error)
+
     async def run(self) -> None:
         """Send messages at their times until `stop`."""
         self._loop.start()

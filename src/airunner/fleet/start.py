@@ -149,7 +149,7 @@ class _Opener:
             clock=self._clock,
             concurrency=CONCURRENCY,
         )
-        return MessageWork(consumer, source, dependencies)
+        return MessageWork(consumer, source, dependencies, self._clock)
 
     async def housekeeping(self, stack: AsyncExitStack) -> FleetWork:
         fleet, queue = await self._connect(stack, FleetPart.HOUSEKEEPING, OF_A_FLEET)
@@ -164,7 +164,7 @@ class _Opener:
             # One of each task has its turn.
             concurrency=len(TaskType),
         )
-        return MessageWork(consumer, source, dependencies)
+        return MessageWork(consumer, source, dependencies, self._clock)
 
     async def _connect(
         self, stack: AsyncExitStack, part: FleetPart, clients: Sequence[str]

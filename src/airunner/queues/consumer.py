@@ -55,6 +55,9 @@ class Consumer(Generic[T, R]):
         self._killed = False
         self._change = WakeUp(clock)
         self._failure: Exception | None = None
+        self.last_turn_at = clock.monotonic()
+        """When it last looked for room, by the monotonic clock: after each receive; while there is none,
+        every second where `concurrency` is a function, which may say otherwise by then."""
 
     @property
     def running(self) -> int:
@@ -108,6 +111,7 @@ class Consumer(Generic[T, R]):
     async def _receive_on(self) -> None:
         failures = 0
         while not self._ending:
+            self.last_turn_at = self._clock.monotonic()
             try:
                 deliveries = await self._receive() if await self._has_room() else ()
             except self._options.fatal as error:
@@ -131,6 +135,7 @@ class Consumer(Generic[T, R]):
         while not self._ending and self._room() <= 0:
             deadline = self._clock.now() + _PROVIDER_POLL_MS if poll else None
             await self._until(lambda: self._ending or self._room() > 0, deadline)
+            self.last_turn_at = self._clock.monotonic()
         return not self._ending
 
     def _room(self) -> int:

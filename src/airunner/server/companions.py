@@ -47,7 +47,11 @@ class Companion(Protocol):
 
     @property
     def healthy(self) -> bool:
-        """Whether its loops make progress."""
+        """Whether its loops make progress; to wait for what is away is no failure."""
+
+    @property
+    def state(self) -> str:
+        """What it does, in a word; `waiting` while something that it needs does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,11 @@ class Companions:
     def unwell(self) -> list[str]:
         """The names of those that make no progress, or have ended again and again for two minutes."""
         return [one.kind.name for one in self._supervisors if not one.healthy]
+
+    @property
+    def waiting(self) -> list[str]:
+        """The names of those that wait for something that does not answer; a restart would not help them."""
+        return [one.kind.name for one in self._supervisors if one.waiting]
 
     def start(self) -> None:
         """Begin all, each in a task of its own. Call it once."""
@@ -133,6 +142,14 @@ class _Supervisor:
         if self._failing_since is not None and self._seconds_since(self._failing_since) > PATIENCE_SECONDS:
             return False
         return companion is None or _is_healthy(companion)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is one, and it waits."""
+        try:
+            return self._companion is not None and self._companion.state == "waiting"
+        except Exception:  # noqa: BLE001  that it cannot say so makes it unwell, and nothing else
+            return False
 
     def start(self) -> None:
         """Begin, in a task of its own."""

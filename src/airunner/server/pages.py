@@ -21,11 +21,14 @@ def health_routes(services: Services) -> list[BaseRoute]:
     """Return the routes of health, readiness and metrics."""
 
     async def healthz(_: Request) -> Response:
-        """Every background loop makes progress; those that do not are named, without a reason."""
-        stuck = services.stuck_loops
-        if stuck:
-            return JSONResponse({"status": "stuck", "loops": stuck}, 503)
-        return JSONResponse({"status": "ok"})
+        """Every background loop makes progress; those that do not are named, without a reason.
+
+        What waits for something that is away is shown, and decides nothing.
+        """
+        shown = {"waiting": waiting} if (waiting := services.waiting) else {}
+        if stuck := services.stuck_loops:
+            return JSONResponse({"status": "stuck", "loops": stuck, **shown}, 503)
+        return JSONResponse({"status": "ok", **shown})
 
     async def readyz(_: Request) -> Response:
         """The store answers, and we are not about to go. Its other parts are shown, and decide nothing."""

@@ -82,7 +82,7 @@ class Server:
         self._guard = ConnectionGuard(options.connections, services.clock)
         services.add_loop(self._guard.periodic())
         self._companions = Companions(companions, services.clock)
-        services.watch(lambda: self._companions.unwell)
+        services.watch(lambda: self._companions.unwell, waiting=lambda: self._companions.waiting)
         self._uvicorn: HttpServer | None = None
         self._stop = asyncio.Event()
 

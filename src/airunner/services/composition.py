@@ -136,6 +136,7 @@ class Services:
         if store.parts:
             self._loops += PartsWatch(store.parts, clock).loops()
         self._named_unwell: list[Callable[[], list[str]]] = []
+        self._named_waiting: list[Callable[[], list[str]]] = []
         self._stopping = False
         self._on_stop: list[Callable[[], None]] = []
 
@@ -165,6 +166,11 @@ class Services:
         return stuck + [name for unwell in self._named_unwell for name in unwell()]
 
     @property
+    def waiting(self) -> list[str]:
+        """The names of what runs beside the loops and waits for something that does not answer."""
+        return [name for waiting in self._named_waiting for name in waiting()]
+
+    @property
     def troubles(self) -> Mapping[str, str]:
         """What is wrong with each part of the store that may be away without harm to all else; see there."""
         return self.store.parts.troubles if self.store.parts else {}
@@ -177,9 +183,10 @@ class Services:
         """Have something else told when streams are to end; all bells ring after that."""
         self._on_stop.append(callback)
 
-    def watch(self, unwell: Callable[[], list[str]]) -> None:
-        """Count what a function names among the stuck loops, too."""
+    def watch(self, unwell: Callable[[], list[str]], *, waiting: Callable[[], list[str]]) -> None:
+        """Count what a function names among the stuck loops, too, and what another names as waiting."""
         self._named_unwell.append(unwell)
+        self._named_waiting.append(waiting)
 
     def leave(self) -> None:
         """Say from now on that this server is not ready, while it still answers."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -12,6 +13,9 @@ from airunner.cli.fleet_text import print_run, run_to_json
 from airunner.cli.options import AsJson, ConfigFile, load
 from airunner.cli.printing import print_json, say
 from airunner.domain.fleet import RunOutcome, TaskType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def run(
@@ -44,7 +48,9 @@ def run(
         raise InvalidArgument(f"--limit must be from 0 to {MAX_CHANGES}")
     settings = load(config_file, {}).settings
     telemetry.set_up_logs(settings.log_level, settings.log_format)
-    done = asyncio.run(run_fleet_task(settings, TaskType(task), dry_run=dry_run, limit=limit, force=force))
+    with _sent_metrics():
+        wished = run_fleet_task(settings, TaskType(task), dry_run=dry_run, limit=limit, force=force)
+        done = asyncio.run(wished)
     if as_json:
         print_json("housekeeping_run", run_to_json(done))
     else:
@@ -53,3 +59,20 @@ def run(
         say(f"{done.outcome.value}: {done.text}")
         return ExitCode.FAILED
     return ExitCode.OK
+
+
+@contextmanager
+def _sent_metrics() -> Iterator[None]:
+    """Send what was counted by OTLP at the end, in 5 s at most, where the environment names a receiver."""
+    from airunner import telemetry
+    from airunner.cli.metrics import collected_metrics
+    from airunner.config import process_environment
+    from airunner.telemetry.fleet_metrics import FLEET_METRICS
+
+    with ExitStack() as stack:
+        if telemetry.otlp_is_wanted(process_environment()):
+            try:
+                stack.enter_context(collected_metrics("airunner-fleet-run", FLEET_METRICS))
+            except Exception as error:  # noqa: BLE001  whatever it is, the work does not need it
+                say(f"warning: no metrics are sent: {error}")
+        yield

@@ -24,22 +24,39 @@ class PurgedOldJobs:
         self._retention_ms = retention_ms
 
     async def run(self, run: TaskRun) -> None:
-        """Purge what ended before the retention; in a dry run, count the first portion of it."""
-        before = run.now - self._retention_ms
-        left, purged = run.limit(_MAX_CHANGES), 0
-        has_more = True
+        """Purge what ended before the retention; in a dry run, count what a run would purge."""
+        before, limit = run.now - self._retention_ms, run.limit(_MAX_CHANGES)
+        why = f"they ended before {to_iso(before)}"
+        await run.keep()
+        if run.dry_run:
+            await self._count(run, before, limit, why)
+            return
+        run.announce(run.plan(ActionKind.PURGED, f"up to {limit} jobs", why, ""))
+        await self._purge(run, before, limit, why)
+
+    async def _count(self, run: TaskRun, before: int, limit: int, why: str) -> None:
+        """Tell of what would be purged. In one call: a second one would find the same jobs again."""
+        found = await self._jobs.purge_jobs(before, limit=limit, dry_run=True)
+        run.listed += found.jobs
+        if not found.jobs:
+            return
+        # A store may have ended its count before the limit, since that took too long.
+        is_cut = found.has_more and found.jobs < limit
+        target = f"at least {found.jobs} jobs" if is_cut else f"{found.jobs} jobs"
+        action = run.plan(ActionKind.PURGED, target, why, "there may be more" if found.has_more else "")
+        run.announce(action)
+        run.record(action)
+
+    async def _purge(self, run: TaskRun, before: int, limit: int, why: str) -> None:
+        purged, has_more = 0, True
         try:
-            while has_more and left > 0:
+            while has_more and purged < limit:
                 await run.keep()
-                portion = await self._jobs.purge_jobs(before, limit=min(_AT_ONCE, left), dry_run=run.dry_run)
+                portion = await self._jobs.purge_jobs(before, limit=min(_AT_ONCE, limit - purged))
                 purged += portion.jobs
-                left -= portion.jobs
-                # A dry run would find the same ones again and again.
-                has_more = portion.has_more and not run.dry_run
-                if not run.dry_run:
-                    fleet_metrics.jobs_archived.add(portion.jobs)
+                has_more = portion.has_more
+                fleet_metrics.jobs_archived.add(portion.jobs)
         finally:
             run.listed += purged
             if purged:
-                why = f"they ended before {to_iso(before)}"
-                run.note(ActionKind.PURGED, f"{purged} jobs", why, "")
+                run.record(run.plan(ActionKind.PURGED, f"{purged} jobs", why, ""))

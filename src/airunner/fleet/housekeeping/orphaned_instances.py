@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airunner.fleet.ports import FleetRecords, Instances, RunningJobs
-    from airunner.fleet.records import Instance
+    from airunner.fleet.records import Instance, RecordedAction
     from airunner.fleet.task_run import TaskRun
 
 SEEN_AGAIN_MS: Final = 5 * 60_000
@@ -100,7 +100,7 @@ class OrphanedInstances:
                 why = (
                     f"it runs job {job_id}" if job_id else f"it was assigned at {to_iso(record.assigned_at)}"
                 )
-                run.note(ActionKind.SPARED, instance.instance_id, why, _seen(instance, record))
+                run.spare(instance.instance_id, why, _seen(instance, record))
                 if record.draining_since:
                     plan.unmark.append((instance, record))
             elif not record.draining_since:
@@ -109,36 +109,46 @@ class OrphanedInstances:
                 plan.terminate.append((instance, record))
             else:
                 why = "it was marked less than five minutes ago"
-                run.note(ActionKind.SPARED, instance.instance_id, why, _seen(instance, record))
+                run.spare(instance.instance_id, why, _seen(instance, record))
         return plan
 
     async def _unmark(self, run: TaskRun, found: Sequence[tuple[Instance, InstanceRecord]]) -> None:
         for instance, record in found:
             await run.keep()
-            since = record.draining_since
-            if run.dry_run or await self._records.undrain(instance.instance_id, draining_since=since):
-                run.note(ActionKind.UNMARKED, instance.instance_id, "it is in use", _seen(instance, record))
+            name, since = instance.instance_id, record.draining_since
+            action = run.plan(ActionKind.UNMARKED, name, "it is in use", _seen(instance, record))
+            with run.acting(action):
+                is_done = run.dry_run or await self._records.undrain(name, draining_since=since)
+            if is_done:
+                run.record(action)
 
     async def _mark(self, run: TaskRun, found: Sequence[tuple[Instance, InstanceRecord]]) -> None:
         for instance, record in found:
             await run.keep()
-            if run.dry_run or await self._records.mark_draining(record, run.now):
-                run.note(
-                    ActionKind.MARKED, instance.instance_id, _why(run, instance), _seen(instance, record)
-                )
+            name, seen = instance.instance_id, _seen(instance, record)
+            action = run.plan(ActionKind.MARKED, name, _why(run, instance), seen)
+            with run.acting(action):
+                is_done = run.dry_run or await self._records.mark_draining(record, run.now)
+            if is_done:
+                run.record(action)
             else:
-                why = "it was assigned or marked just now"
-                run.note(ActionKind.SPARED, instance.instance_id, why, _seen(instance, record))
+                run.spare(name, "it was assigned or marked just now", seen)
 
     async def _terminate(self, run: TaskRun, found: Sequence[tuple[Instance, InstanceRecord]]) -> None:
         for some in split_by_count(found, _AT_ONCE):
             await run.keep()
-            if not run.dry_run:
-                await self._instances.terminate([instance.instance_id for instance, _ in some])
-                fleet_metrics.orphans_terminated.add(len(some))
-            for instance, record in some:
-                why = f"{_why(run, instance)}, twice"
-                run.note(ActionKind.TERMINATED, instance.instance_id, why, _seen(instance, record))
+            actions = [_termination(run, instance, record) for instance, record in some]
+            with run.acting(*actions):
+                if not run.dry_run:
+                    await self._instances.terminate([instance.instance_id for instance, _ in some])
+                    fleet_metrics.orphans_terminated.add(len(some))
+            for action in actions:
+                run.record(action)
+
+
+def _termination(run: TaskRun, instance: Instance, record: InstanceRecord) -> RecordedAction:
+    why = f"{_why(run, instance)}, twice"
+    return run.plan(ActionKind.TERMINATED, instance.instance_id, why, _seen(instance, record))
 
 
 def _why(run: TaskRun, instance: Instance) -> str:

@@ -8,12 +8,15 @@ the cost unknown, never zero.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from airunner.fleet.records import InstanceState, PoolAudit
 from airunner.fleet.running_instances import busy_instances
 from airunner.telemetry import fleet_metrics
+from airunner.telemetry.logs import get_logger, log_together
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from airunner.fleet.records import Instance
     from airunner.fleet.task_run import TaskRun
     from airunner.telemetry.instruments import Gauge
+
+_log = get_logger("airunner.fleet")
 
 INTERVAL_MS: Final = 3_600_000
 _STATES: Final = frozenset(
@@ -43,7 +48,7 @@ class PoolAudits:
         self._prices = prices
 
     async def run(self, run: TaskRun) -> None:
-        """Audit all pools, keep what was found, and show it as metrics."""
+        """Audit all pools, keep what was found, and show it as metrics and in the log."""
         pools = await self._pools(run)
         busy = await busy_instances(self._jobs, run)
         seconds = await self._seconds(run)
@@ -52,6 +57,7 @@ class PoolAudits:
         if not run.dry_run:
             await self._records.put_audits(audits)
             _show(audits)
+        _report(run, audits)
 
     async def _pools(self, run: TaskRun) -> Mapping[str, list[Instance]]:
         pools: defaultdict[str, list[Instance]] = defaultdict(list)
@@ -110,6 +116,19 @@ def _show(audits: Sequence[PoolAudit]) -> None:
     _set(fleet_metrics.pool_idle_cost, {audit.pool: audit.idle_cost_usd for audit in shown})
     _set(fleet_metrics.pool_compute_cost, {audit.pool: audit.compute_cost_usd for audit in shown})
     _set(fleet_metrics.pool_utilisation, {audit.pool: audit.utilisation_percent for audit in shown})
+
+
+def _report(run: TaskRun, audits: Sequence[PoolAudit]) -> None:
+    """Log a line for each pool, as many as metrics show. No log line ends a run."""
+    lines = [(logging.INFO, "housekeeping.pool", _fields(run, audit)) for audit in audits[:_MAX_LABELS]]
+    if left_out := len(audits) - len(lines):
+        lines.append((logging.WARNING, "housekeeping.pools_left_out", {"pools": left_out}))
+    log_together(_log, lines)
+
+
+def _fields(run: TaskRun, audit: PoolAudit) -> dict[str, object]:
+    """Return what a line says of a pool; what is not known is null, as in a report."""
+    return {**asdict(audit), "utilisation_percent": audit.utilisation_percent, "dry_run": run.dry_run}
 
 
 def _set(gauge: Gauge, values: Mapping[str, float | None]) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airunner.fleet.ports import FleetRecords, Instances, RunnerParameters
-    from airunner.fleet.records import Instance, InstanceRecord, RunnerParameter
+    from airunner.fleet.records import Instance, InstanceRecord, RecordedAction, RunnerParameter
     from airunner.fleet.task_run import TaskRun
 
 _OLD_AFTER_MS: Final = 3_600_000
@@ -62,7 +62,7 @@ class StaleParameters:
                 instance_id = self._parameters.instance_of(parameter.name)
                 if not instance_id:
                     why = "its name is not that of a runner's configuration"
-                    run.note(ActionKind.SPARED, parameter.name, why, _seen(parameter))
+                    run.spare(parameter.name, why, _seen(parameter))
                 elif parameter.modified_at < run.now - _OLD_AFTER_MS:
                     old[instance_id] = parameter
         return old
@@ -84,26 +84,39 @@ class StaleParameters:
     ) -> None:
         for some in split_by_count(parameters, _AT_ONCE):
             await run.keep()
+            actions = [self._deletion(run, parameter, found, records) for parameter in some]
             names = [parameter.name for parameter in some]
-            deleted = names if run.dry_run else await self._parameters.delete(names)
+            with run.acting(*actions):
+                deleted = names if run.dry_run else await self._parameters.delete(names)
+            for action in actions:
+                if action.target in deleted:
+                    run.record(action)
             if not run.dry_run:
                 fleet_metrics.parameters_deleted.add(len(deleted))
-            for parameter in some:
-                instance_id = self._parameters.instance_of(parameter.name)
-                since = to_iso(records[instance_id].stale_since)
-                why = f"its instance is {_state(found, instance_id)}, as it was at {since}"
-                if parameter.name in deleted:
-                    run.note(ActionKind.DELETED, parameter.name, why, _seen(parameter))
-                if not run.dry_run:
-                    await self._records.forget_stale(instance_id)
+                for name in names:
+                    await self._records.forget_stale(self._parameters.instance_of(name))
+
+    def _deletion(
+        self,
+        run: TaskRun,
+        parameter: RunnerParameter,
+        found: Mapping[str, Instance],
+        records: Mapping[str, InstanceRecord],
+    ) -> RecordedAction:
+        instance_id = self._parameters.instance_of(parameter.name)
+        since = to_iso(records[instance_id].stale_since)
+        why = f"its instance is {_state(found, instance_id)}, as it was at {since}"
+        return run.plan(ActionKind.DELETED, parameter.name, why, _seen(parameter))
 
     async def _note(self, run: TaskRun, names: Sequence[str], found: Mapping[str, Instance]) -> None:
         for instance_id in names:
             await run.keep()
-            if not run.dry_run:
-                await self._records.note_stale(instance_id, run.now)
             why = f"its instance is {_state(found, instance_id)}: it is deleted if that is seen again"
-            run.note(ActionKind.MARKED, self._parameters.name_of(instance_id), why, "")
+            action = run.plan(ActionKind.MARKED, self._parameters.name_of(instance_id), why, "")
+            with run.acting(action):
+                if not run.dry_run:
+                    await self._records.note_stale(instance_id, run.now)
+            run.record(action)
 
 
 def _is_there(found: Mapping[str, Instance], instance_id: str) -> bool:

@@ -83,6 +83,7 @@ class RetentionConformance:
             await api.jobs.cancel_job(jobs[5])
             counted = await store.purge_jobs(ended_at, limit=25, dry_run=True)
             assert (counted.jobs, counted.has_more) == (5, False)
+            assert (await store.purge_jobs(ended_at, limit=100_000, dry_run=True)) == counted
             first = await store.purge_jobs(ended_at, limit=3)
             assert (first.jobs, first.has_more) == (3, True)
             assert (await store.purge_jobs(ended_at, limit=25)).jobs == 2
