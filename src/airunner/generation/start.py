@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from airunner import telemetry
 from airunner.config import ConfigError
 from airunner.domain.errors import AirunnerError, Unavailable, error_text
-from airunner.domain.retry import RetryPolicy, retry
+from airunner.domain.retry import RetryPolicy, StoppableRetry
 from airunner.generation.concurrency import Concurrency
 from airunner.generation.layout import check_apart
 from airunner.generation.lost import lost_loops
@@ -57,7 +57,7 @@ class GenerationWorker:
         self._stack = AsyncExitStack()
         self._consumer: GenerationConsumer | None = None
         self._loops: list[Periodic] = []
-        self._stopping = False
+        self._opening = StoppableRetry()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -78,25 +78,25 @@ class GenerationWorker:
         """Open everything, waiting for what is away, and work until `stop`. Call it once."""
         self._task = asyncio.current_task()
         try:
-            consumer = await retry(
+            consumer = await self._opening.run(
                 RetryPolicy(first_seconds=0.5, max_seconds=10.0),
                 self._clock,
                 self._open,
-                retry_if=lambda error: isinstance(error, Unavailable) and not self._stopping,
+                retry_if=lambda error: isinstance(error, Unavailable),
                 on_failure=_log_waiting,
             )
-            if not self._stopping:
+            if consumer and not self._opening.is_stopped:
                 with captured():
                     await consumer.run()
-        except Unavailable:
-            if not self._stopping:
-                raise
         finally:
             await self._close()
 
     def stop(self) -> None:
-        """End what `run` does: nothing more is received, handlers may go on for a while. May be repeated."""
-        self._stopping = True
+        """End what `run` does: nothing more is received, handlers may go on for a while. May be repeated.
+
+        What is away is not waited for any more.
+        """
+        self._opening.stop()
         if self._consumer:
             self._consumer.stop()
 
@@ -106,7 +106,7 @@ class GenerationWorker:
 
     def kill(self) -> None:
         """End it at once, and settle nothing more."""
-        self._stopping = True
+        self._opening.stop()
         if self._consumer:
             self._consumer.kill()
         elif self._task:
