@@ -62,8 +62,9 @@ class GenerationWorker:
 
     @property
     def healthy(self) -> bool:
-        """Whether its loops come to their ends."""
-        return all(loop.healthy for loop in self._loops)
+        """Whether receives and loops come to their ends; to wait for PostgreSQL or SQS is no failure."""
+        is_receiving = self._consumer is None or self._consumer.healthy
+        return is_receiving and all(loop.healthy for loop in self._loops)
 
     @property
     def state(self) -> str:

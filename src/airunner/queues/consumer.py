@@ -55,6 +55,8 @@ class Consumer(Generic[T, R]):
         self._killed = False
         self._change = WakeUp(clock)
         self._failure: Exception | None = None
+        self.receive_began_at: int | None = None
+        """When the last receive began, by the monotonic clock; None while no slot is free for another."""
 
     @property
     def running(self) -> int:
@@ -129,6 +131,8 @@ class Consumer(Generic[T, R]):
         """Wait for a free slot; False when nothing is to be received any more."""
         poll = not isinstance(self._options.concurrency, int)
         while not self._ending and self._room() <= 0:
+            if not self._receiving:
+                self.receive_began_at = None
             deadline = self._clock.now() + _PROVIDER_POLL_MS if poll else None
             await self._until(lambda: self._ending or self._room() > 0, deadline)
         return not self._ending
@@ -150,6 +154,7 @@ class Consumer(Generic[T, R]):
         receiving = asyncio.ensure_future(self._source.receive(room))
         self._requested += room
         self._receiving.add(receiving)
+        self.receive_began_at = self._clock.monotonic()
         try:
             await asyncio.wait({receiving})
         finally:
