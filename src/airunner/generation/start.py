@@ -146,7 +146,13 @@ class GenerationWorker:
             ])  # fmt: skip
         dead_letters = SqsQueue(aws, dead_url or redrive.dead_letter_url, clock=self._clock)
         self._loops = [
-            _periodic("generation.metrics", _depth_reader(queue, dead_letters), self._clock, METRICS_SECONDS)
+            Periodic(
+                "generation.metrics",
+                _depth_reader(queue, dead_letters),
+                clock=self._clock,
+                interval_seconds=METRICS_SECONDS,
+                at_once=True,
+            )
         ]
         return queue
 
@@ -155,7 +161,13 @@ class GenerationWorker:
         concurrency = Concurrency(database, schema, generation.concurrency)
         refresh_seconds = generation.settings_refresh_millis / 1000
         self._loops += [
-            _periodic("generation.settings", concurrency.run_once, self._clock, refresh_seconds),
+            Periodic(
+                "generation.settings",
+                concurrency.run_once,
+                clock=self._clock,
+                interval_seconds=refresh_seconds,
+                at_once=True,
+            ),
             *lost_loops(database, schema, self._handlers, self._clock),
         ]
         return GenerationConsumer(
@@ -239,17 +251,6 @@ def _depth_reader(queue: SqsQueue, dead_letters: SqsQueue) -> Callable[[], Await
         )
 
     return measure
-
-
-def _periodic(name: str, run_once: Callable[[], Awaitable[object]], clock: Clock, seconds: float) -> Periodic:
-    return Periodic(
-        name,
-        run_once,
-        clock=clock,
-        interval_seconds=seconds,
-        failure_event=f"{name}_failed",
-        at_once=True,
-    )
 
 
 def _log_waiting(error: Exception, failures: int) -> None:

@@ -161,8 +161,11 @@ class OutboxRelay:
         table = OutboxTable(database, schema)
         upkeep = OutboxUpkeep(database, schema, session_days=self._settings.generation.session_days)
         self._loops = [
-            _periodic("outbox.upkeep", upkeep.run_once, self._clock, UPKEEP_SECONDS),
-            _periodic("outbox.metrics", _Measuring(table).run_once, self._clock, METRICS_SECONDS),
+            Periodic(name, run_once, clock=self._clock, interval_seconds=seconds, at_once=True)
+            for name, run_once, seconds in (
+                ("outbox.upkeep", upkeep.run_once, UPKEEP_SECONDS),
+                ("outbox.metrics", _Measuring(table).run_once, METRICS_SECONDS),
+            )
         ]
         relay = Relay(
             table,
@@ -267,17 +270,6 @@ async def _open_sqs(stack: AsyncExitStack, settings: Settings, clock: Clock) -> 
         return SqsSink({})
     await stack.enter_async_context(aws)
     return SqsSink({name: SqsQueue(aws, url, clock=clock) for name, url in addresses.items()})
-
-
-def _periodic(name: str, run_once: Callable[[], object], clock: Clock, seconds: float) -> Periodic:
-    return Periodic(
-        name,
-        run_once,  # type: ignore[arg-type]  # each is a coroutine function
-        clock=clock,
-        interval_seconds=seconds,
-        failure_event=f"{name}_failed",
-        at_once=True,
-    )
 
 
 def _log_waiting(error: Exception, failures: int) -> None:
