@@ -575,8 +575,36 @@ class TestOperators:
         again = await table.rerun(done)
         found = {str(row["id"]): row for row in await rows_of(database, table="generation_sessions")}
         assert again
-        assert json.loads(found[again]["request"]) == {"x": 1}
-        assert found[again]["principal"] == found[done]["principal"]
+        assert json.loads(found[again.row_id]["request"]) == {"x": 1}
+        assert found[again.row_id]["principal"] == found[done]["principal"]
+        # A session is enough, a row that is gone and had none is not.
         await database.execute("DELETE FROM airunner.outbox")
-        assert await table.rerun(done) is not None
+        await database.execute("DELETE FROM airunner.generation_sessions WHERE id::text = $1", again.row_id)
+        assert await table.rerun(done) == again
         assert await table.rerun(lost) is None
+
+    @pytest.mark.parametrize("queue", ["generation", "mails"])
+    async def test_a_row_that_is_rerun_twice_is_done_once_more_and_that_is_said(
+        self, application: asyncpg.Connection, database: Database, queue: str
+    ) -> None:
+        table = OutboxTable(database, "airunner")
+        first = await enqueue_generation(application, "paint", {"x": 1}, queue=queue)
+        again = await table.rerun(first)
+        assert again
+        assert (again.is_new, again.row_id != first) == (True, True)
+        assert await table.rerun(first) == replace(again, is_new=False)
+        assert len(await rows_of(database)) == 2
+        # What was done again is a row as any other.
+        third = await table.rerun(again.row_id)
+        assert third
+        assert (third.is_new, third.row_id in {first, again.row_id}) == (True, False)
+        assert len(await rows_of(database)) == 3
+
+    async def test_operators_who_rerun_a_row_at_the_same_time_enqueue_it_once(
+        self, application: asyncpg.Connection, database: Database
+    ) -> None:
+        table = OutboxTable(database, "airunner")
+        first = await enqueue_generation(application, "paint", {"x": 1})
+        found = await asyncio.gather(*(table.rerun(first) for _ in range(5)))
+        assert len({again.row_id for again in found if again}) == 1
+        assert len(await rows_of(database)) == 2

@@ -18,6 +18,7 @@ from airunner import PermanentFailure
 from airunner.domain.clock import SystemClock
 from airunner.generation.sessions import SessionTable
 from airunner.handlers.loading import load_handlers
+from airunner.outbox.table import OutboxTable
 from airunner.postgres.pool import Database
 from airunner.queues.memory import MemoryQueue
 from airunner.rpc.auth import Scope, mint_key
@@ -198,6 +199,36 @@ async def test_a_picture_that_fails_for_good_is_refunded_once(
     assert (account["credits"], account["pictures"][0]["state"]) == (10, "refunded")
     (letter,) = await letters(site.queue)
     assert letter["failure"]["code"] == "content_policy"
+
+
+async def test_a_refunded_picture_that_is_run_again_is_paid_for_and_shown(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pictures.handlers.provider", StumblingProvider(PermanentFailure("not_today")))
+    _, refunded = await site.order("a boat")
+    async with site.at_work():
+        await until_sessions(site.database, failed=1)
+    assert (await site.account())["credits"] == 10
+    again = await OutboxTable(site.database, "airunner").rerun(refunded)
+    assert again
+    async with site.at_work():
+        await until_sessions(site.database, failed=1, done=1)
+    account = await site.account()
+    states = {picture["id"]: picture["state"] for picture in account["pictures"]}
+    assert (account["credits"], states) == (9, {refunded: "refunded", again.row_id: "captured"})
+    assert (await site.get(f"/pictures/{again.row_id}/image"))[0] == 200
+
+
+async def test_work_that_nobody_can_pay_for_is_not_done(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = StumblingProvider()
+    monkeypatch.setattr("pictures.handlers.provider", provider)
+    await site.database.execute("UPDATE accounts SET credits = 0")
+    for user in ("demo", "nobody"):
+        await enqueue(site.database, "paint", {"user_id": user, "prompt": "a boat"})
+    async with site.at_work():
+        found = await until_sessions(site.database, failed=2)
+    assert {row["code"] for row in found} == {"out_of_credits"}
+    assert (provider.keys, await site.account()) == ([], {"credits": 0, "pictures": []})
 
 
 async def test_a_provider_that_fails_is_asked_again_with_the_same_key(

@@ -13,7 +13,7 @@ from airunner.domain.errors import PermissionDenied, Unavailable
 from airunner.domain.lifecycle import Lifecycle
 from airunner.domain.limits import is_replica_address
 from airunner.domain.token import TaskToken, TokenSigner
-from airunner.services.replicas.ringer import MAX_PEERS, Ringer
+from airunner.services.replicas.ringer import MAX_PEERS, RESTS, Ringer
 from airunner.services.replicas.signed_bells import MAX_BYTES, MAX_NAMES, SignedBells
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
@@ -125,8 +125,9 @@ async def test_a_full_bell_is_small_enough_to_be_taken(bells: SignedBells) -> No
 
 
 async def test_a_server_that_does_not_answer_is_left_alone_for_longer_each_time(
-    ringer: Ringer, post: Post, clock: ManualClock
+    post: Post, bells: SignedBells, clock: ManualClock
 ) -> None:
+    ringer = Ringer(HERE, post=post, bells=bells, clock=clock, rests=replace(RESTS, jitter=0))
     post.error = Unavailable("gone")
     for calls, rest_seconds in enumerate((1, 2, 4, 8, 16, 30, 30), start=1):
         ringer.ring_watchers(watched_at(THERE), ["job:a"])
@@ -140,6 +141,22 @@ async def test_a_server_that_does_not_answer_is_left_alone_for_longer_each_time(
     post.error = None
     ringer.ring_watchers(watched_at(THERE), ["job:b"])
     await until(lambda: post.taken == [(THERE, ["job:b"])])
+
+
+async def test_servers_that_were_refused_together_do_not_come_back_together(
+    ringer: Ringer, post: Post, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airunner.domain.retry._draw", lambda: 0.8)
+    post.error = Unavailable("gone")
+    ringer.ring_watchers(watched_at(THERE), ["job:a"])
+    await until(lambda: post.calls == 1 and clock.waiting == 1)
+    clock.advance(0.599)
+    await until(lambda: clock.waiting == 0)
+    ringer.ring_watchers(watched_at(THERE), ["job:a"])
+    assert post.calls == 1
+    clock.advance(0.001)
+    ringer.ring_watchers(watched_at(THERE), ["job:a"])
+    await until(lambda: post.calls == 2)
 
 
 async def test_a_dead_server_keeps_no_other_waiting(ringer: Ringer, post: Post) -> None:

@@ -103,16 +103,16 @@ def test_help_describes_every_command(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [["fleet"], ["fleet", "-h"], *([name, "--help"] for name in COMMANDS if subcommands(name))],
     ids=" ".join,
 )
 def test_the_help_of_a_group_describes_every_command_of_it(
-    words: list[str], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert execute(words) == 0
+    assert execute(arguments) == 0
     shown = capsys.readouterr().out
-    for name in subcommands(words[0]):
+    for name in subcommands(arguments[0]):
         line = next(line for line in shown.splitlines() if line.startswith(f"│ {name} "))
         assert len(line.strip("│ ")) > len(name) + 5, f"{name} has no description"
 

@@ -233,6 +233,53 @@ async def test_a_busy_source_is_asked_again_when_it_wants_to_be() -> None:
         assert len(bench.source.requested) == 2
 
 
+async def test_a_receive_that_does_not_end_is_seen() -> None:
+    async with working(concurrency=2) as bench:
+        await until(lambda: bench.source.waiting == 1)
+        began_at = bench.clock.monotonic()
+        bench.clock.advance(600)
+        await turns()
+        assert bench.consumer.receive_began_at == began_at
+        bench.source.deliver("a")
+        await until(lambda: bench.source.requested == [2, 1])
+        assert bench.consumer.receive_began_at == began_at + 600_000
+
+
+async def test_a_second_receiver_does_not_hide_that_the_first_stands_still() -> None:
+    async with working(concurrency=1, receivers=2) as bench:
+        await until(lambda: bench.source.waiting == 1)
+        began_at = bench.clock.monotonic()
+        bench.clock.advance(600)
+        await turns()
+        assert bench.consumer.receive_began_at == began_at
+
+
+@pytest.mark.parametrize("concurrency", [1, lambda: 1])
+async def test_no_receive_is_due_while_all_slots_are_taken(concurrency: object) -> None:
+    async with working(concurrency=concurrency) as bench:
+        bench.source.deliver("slow")
+        await until(lambda: "slow" in bench.gates.running)
+        await turns()
+        bench.clock.advance(3600)
+        assert bench.consumer.receive_began_at is None
+        bench.gates.end("slow")
+        assert bench.consumer.receive_began_at is None
+        await until(lambda: bench.source.waiting == 1)
+        assert bench.consumer.receive_began_at == bench.clock.monotonic()
+
+
+async def test_a_receive_after_a_failed_one_counts_too() -> None:
+    async with working() as bench:
+        await until(lambda: bench.source.waiting == 1)
+        bench.source.errors.append(Unavailable("away"))
+        bench.source.deliver("a")
+        bench.gates.end("a")
+        await until(lambda: not bench.source.errors)
+        bench.clock.advance(1)
+        await until(lambda: bench.source.waiting == 1)
+        assert bench.consumer.receive_began_at == bench.clock.monotonic()
+
+
 async def test_concurrency_may_change_at_run_time() -> None:
     limit = 1
     async with working(concurrency=lambda: limit) as bench:

@@ -9,10 +9,10 @@ import pytest
 from airunner.aws.sqs import SqsMessage
 from airunner.codec.dead_letters import page_from_pb, page_to_pb
 from airunner.domain.answers import DeadLetter, DeadLetterPage, DeadLetterReason
-from airunner.fleet.dead_letters import ABANDONED, judge_letter
+from airunner.fleet.dead_letters import judge_letter
 from airunner.fleet.messages.housekeeping import parse_housekeeping
 from airunner.fleet.messages.termination import parse_termination
-from airunner.queues.message_rules import REASON_ATTRIBUTE
+from airunner.queues.message_rules import ABANDONED, REASON_ATTRIBUTE
 
 REPORT = {
     "instance_id": "i-1",

@@ -318,13 +318,13 @@ def test_the_record_of_a_run_is_never_too_large_for_an_item(letter: str) -> None
 
 
 async def test_a_list_of_runs_tells_of_a_bounded_number_of_actions(fleet: Fleet) -> None:
-    class Connection:
+    class OpenFleet:
         records = fleet.records
 
     for number in range(10):
         actions = [make_action(action) for action in range(MAX_ACTIONS)]
         await fleet.records.put_run(make_run(*actions, slot=f"slot {number}", started_at=number))
-    runs = await FleetDesk(Connection(), fleet.clock).list_runs(10)  # type: ignore[arg-type]  # all it needs
+    runs = await FleetDesk(OpenFleet(), fleet.clock).list_runs(10)  # type: ignore[arg-type]  # all it needs
     assert [run.slot for run in runs] == [f"slot {number}" for number in range(9, -1, -1)]
     assert sum(len(run.actions) for run in runs) == MAX_LISTED_ACTIONS
     assert {len(run.actions) + run.actions_left_out for run in runs} == {MAX_ACTIONS}

@@ -45,7 +45,7 @@ class Bench:
         return RUN
 
 
-class Connection:
+class OpenFleet:
     """Stands for the connection of a fleet."""
 
     async def __aenter__(self) -> Self:
@@ -64,7 +64,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
         return lambda *_, **__: value
 
     parts = {
-        "airunner.app.fleet.build_fleet_connection": Connection(),
+        "airunner.app.fleet.build_fleet_connection": OpenFleet(),
         "airunner.app.fleet.open_store_beside": MemoryStore(ManualClock()),
         "airunner.app.fleet.build_fleet_exporter": made,
         "airunner.fleet.start.make_housekeeper": made,

@@ -119,8 +119,17 @@ class TestLoading:
         assert sorted(load_handlers(["shop"])) == ["one", "two", "zwei"]
         assert sorted(load_handlers([str(tmp_path / "shop")])) == ["one", "two", "zwei"]
 
-    def test_a_file_that_only_defines_handler_and_job_names(self, tmp_path: Path) -> None:
-        (tmp_path / "plain.py").write_text("job_names = ['Paint']\ndef handler(payload): return payload\n")
+    @pytest.mark.parametrize(
+        "names",
+        [
+            "job_names = ['Paint']",
+            "jobNames = ['Paint']",
+            "jobNames = ('Paint',)",
+            "job_names = ['Paint']\njobNames = ('Paint',)",
+        ],
+    )
+    def test_a_file_that_only_defines_handler_and_job_names(self, tmp_path: Path, names: str) -> None:
+        (tmp_path / "plain.py").write_text(f"{names}\ndef handler(payload): return payload\n")
         assert load_handlers([str(tmp_path)])["PAINT"].function({"a": 1}) == {"a": 1}
 
     def test_a_file_named_like_a_module_of_python_hides_nothing(self, tmp_path: Path) -> None:
@@ -134,7 +143,12 @@ class TestLoading:
         [
             ("raise ValueError('broken')\n", r"ValueError: broken \(.*tools.py, line 2\)"),
             ("def f(:\n", "SyntaxError"),
-            ("x = 1\n", "no handler"),
+            ("x = 1\n", r"tools.py has no handler: mark a function with @handler\(\"name\"\), or define"),
+            ("def handler(p): ...\n", r"tools.py has a function `handler`, but no list `job_names`"),
+            ("jobNames = ['a']\n", "no function `handler`"),
+            ("jobNames = 'abc'\ndef handler(p): ...\n", "list of names"),
+            ("job_names = ['a']\njobNames = ['b']\ndef handler(p): ...\n", "both job_names and jobNames"),
+            ("job_names = ['a']\njobNames = 3\ndef handler(p): ...\n", "jobNames must be a list"),
             ("job_names = ['a']\n", "no function `handler`"),
             ("job_names = 'abc'\ndef handler(p): ...\n", "list of names"),
             ("job_names = [' a']\ndef handler(p): ...\n", "without spaces"),
@@ -147,6 +161,12 @@ class TestLoading:
     def test_what_cannot_be_used_is_said_at_once(self, tmp_path: Path, text: str, message: str) -> None:
         with pytest.raises(HandlerError, match=message):
             load_handlers([str(write(tmp_path, "tools.py", text))])
+
+    def test_a_source_that_brings_nothing_new_says_so(self, tmp_path: Path) -> None:
+        write(tmp_path, "tools.py", ONE)
+        sys.path.insert(0, str(tmp_path))
+        with pytest.raises(HandlerError, match="tools has no handler that is not loaded already"):
+            load_handlers(["tools", "tools"])
 
     def test_one_name_in_two_files_names_both(self, tmp_path: Path) -> None:
         write(tmp_path, "a.py", ONE)

@@ -25,6 +25,7 @@ LOOPS = {
     "client/monitor.py",
     "outbox/judging.py",  # waits for nothing: it says when a row is due again
     "generation/job_verdicts.py",  # waits for nothing: it says when a job is tried again
+    "services/replicas/ringer.py",  # waits for nothing: it says when a server is rung again
 }
 # Names that stood for something once, and whose things have the word that an engineer would search for.
 FORMER_CLASSES = {
@@ -101,6 +102,23 @@ def loops_by_itself(tree: ast.Module) -> list[int]:
     return found
 
 
+def backs_off_by_hand(tree: ast.Module) -> list[int]:
+    """Return the lines of powers with a variable exponent: pauses that grow are a policy's."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Pow)
+        and any(varies(inner) for inner in ast.walk(node.right))
+    ]
+
+
+def varies(node: ast.AST) -> bool:
+    """Whether a node names something that is no constant."""
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return bool(name) and not name.isupper()
+
+
 def calls(node: ast.AST, method: str) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method
 
@@ -150,6 +168,16 @@ def test_who_waits_and_tries_again_is_known() -> None:
     assert found == []
 
 
+def test_pauses_grow_by_the_policy_alone() -> None:
+    found = [
+        f"{name}:{line}"
+        for file, tree in sources(PACKAGE)
+        if (name := file.relative_to(PACKAGE).as_posix()) != "domain/retry.py"
+        for line in backs_off_by_hand(tree)
+    ]
+    assert found == []
+
+
 def test_the_newcomer_s_path_is_short() -> None:
     readme = (ROOT / "README.md").read_text()
     path = readme[readme.index("A newcomer's path") : readme.index("## License")]
@@ -184,3 +212,19 @@ def test_a_former_name_is_seen(source: str) -> None:
 )
 def test_a_loop_of_one_s_own_is_seen(source: str, loops: bool) -> None:
     assert bool(loops_by_itself(ast.parse(source, mode="exec"))) is loops
+
+
+@pytest.mark.parametrize(
+    ("source", "is_one"),
+    [
+        ("pause = min(2**failures, 30)", True),
+        ("pause = 0.1 * 2 ** self.failures", True),
+        ("pause = FACTOR ** (failures - 1)", True),
+        ("LIMIT = 2**31 - 1", False),
+        ("is_exact = number < 10**MAX_DIGITS", False),
+        ("share = drawn / 2**32", False),
+        ("mean = total**0.5", False),
+    ],
+)
+def test_a_back_off_by_hand_is_seen(source: str, is_one: bool) -> None:
+    assert bool(backs_off_by_hand(ast.parse(source))) is is_one

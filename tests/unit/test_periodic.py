@@ -128,6 +128,18 @@ async def test_a_failed_turn_is_logged_and_the_next_one_comes(
     assert (work.turns, loop.last_error, loop.last_success_at) == (2, "", clock.now())
 
 
+async def test_a_failure_is_logged_under_the_name_of_the_loop_where_no_other_is_given(
+    work: Work, clock: ManualClock
+) -> None:
+    loop = Periodic("work", work.run_once, clock=clock, interval_seconds=INTERVAL)
+    work.fails_with(RuntimeError("a surprise"))
+    loop.start()
+    with structlog.testing.capture_logs() as logs:
+        await advance(clock, INTERVAL)
+    await loop.stop()
+    assert [entry["event"] for entry in logs] == ["work_failed"]
+
+
 async def test_a_failure_can_have_a_pause_of_its_own(work: Work, clock: ManualClock) -> None:
     loop = make_loop(work, clock, interval_seconds=1, failure_pause_seconds=30)
     loop.start()

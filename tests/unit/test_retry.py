@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airunner.domain.errors import Overloaded
-from airunner.domain.retry import RetryPolicy, retry
+from airunner.domain.retry import RetryPolicy, StoppableRetry, retry
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 
@@ -171,3 +171,77 @@ async def test_no_pause_lasts_until_the_instant_to_give_up(give_up_at: int, call
         clock.advance(seconds)
     with pytest.raises(OSError, match=f"failure {calls}"):
         await task
+
+
+class TestStop:
+    async def test_a_stop_ends_the_pause_at_once(self) -> None:
+        clock, call, retries = ManualClock(), Flaky(failures=5), StoppableRetry()
+        task = asyncio.create_task(retries.run(STEADY, clock, call, retry_if=lambda _: True))
+        await until(lambda: clock.waiting == 1)
+        retries.stop()
+        assert await task is None
+        assert (call.calls, clock.waiting) == (1, 0)
+
+    async def test_a_stop_ends_a_call_that_gets_no_answer(self) -> None:
+        retries, calls = StoppableRetry(), 0
+
+        async def hang() -> str:
+            nonlocal calls
+            calls += 1
+            await asyncio.Event().wait()
+            return "answer"
+
+        task = asyncio.create_task(retries.run(STEADY, ManualClock(), hang, retry_if=lambda _: True))
+        await until(lambda: calls == 1)
+        retries.stop()
+        assert await task is None
+
+    async def test_a_call_that_swallows_its_cancellation_is_not_repeated(self) -> None:
+        clock, retries, calls = ManualClock(), StoppableRetry(), 0
+
+        async def fail_late() -> str:
+            nonlocal calls
+            calls += 1
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise OSError("away") from None
+            return "answer"
+
+        task = asyncio.create_task(retries.run(STEADY, clock, fail_late, retry_if=lambda _: True))
+        await until(lambda: calls == 1)
+        retries.stop()
+        assert await task is None
+        assert (calls, clock.waiting) == (1, 0)
+
+    async def test_what_is_stopped_before_it_begins_calls_nobody(self) -> None:
+        call, retries = Flaky(failures=0), StoppableRetry()
+        retries.stop()
+        assert await retries.run(STEADY, ManualClock(), call, retry_if=lambda _: True) is None
+        assert call.calls == 0
+
+    async def test_without_a_stop_it_is_a_retry(self) -> None:
+        clock, call, retries = ManualClock(), Flaky(failures=1), StoppableRetry()
+        task = asyncio.create_task(retries.run(STEADY, clock, call, retry_if=lambda _: True))
+        await until(lambda: clock.waiting == 1)
+        clock.advance(1)
+        assert await task == "answer"
+        with pytest.raises(OSError, match="failure 1"):
+            await retries.run(STEADY, clock, Flaky(failures=1), retry_if=lambda _: False)
+
+    async def test_whoever_is_cancelled_has_ended_the_call(self) -> None:
+        retries, ended = StoppableRetry(), []
+
+        async def hang() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(True)
+
+        task = asyncio.create_task(retries.run(STEADY, ManualClock(), hang, retry_if=lambda _: True))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ended == [True]

@@ -34,7 +34,7 @@ INSERT INTO accounts VALUES ('demo', 10) ON CONFLICT DO NOTHING;
 
 
 class OutOfCredits(Exception):
-    """The account has nothing left to pay with."""
+    """The account has nothing left to pay with, or is none."""
 
 
 async def reserve(connection: Connection, account: str, picture: UUID, prompt: str) -> None:
@@ -51,6 +51,22 @@ async def reserve(connection: Connection, account: str, picture: UUID, prompt: s
     taken = "UPDATE accounts SET credits = credits - 1 WHERE id = $1 AND credits > 0 RETURNING true"
     if is_new and not await connection.fetchval(taken, account):
         raise OutOfCredits
+
+
+async def reserve_for_work(dsn: str, account: str, picture: UUID, prompt: str) -> None:
+    """Take a credit for work that comes without one, in a transaction of its own.
+
+    An order was paid for when it was enqueued: nothing happens. What `airunner outbox rerun` enqueues has a
+    new id that nobody paid for yet.
+    """
+    connection = await asyncpg.connect(dsn, timeout=10, command_timeout=10)
+    try:
+        async with connection.transaction():
+            await reserve(connection, account, picture, prompt)
+    except asyncpg.ForeignKeyViolationError:
+        raise OutOfCredits from None
+    finally:
+        await connection.close()
 
 
 async def credits_of(connection: Connection, account: str) -> int:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from airunner import Context, Image, Images, PermanentFailure, handler
+from pictures.database import OutOfCredits, reserve_for_work
 from pictures.provider import MockProvider, Provider, provider_of
 from pictures.storage import storage_at
 
@@ -56,9 +58,20 @@ async def paint(order: Order, ctx: Context) -> Images:
     """Paint what was ordered. Safe to repeat: the id of the order goes with all that it does."""
     if not 1 <= order.outputs <= MAX_OUTPUTS:
         raise PermanentFailure("outputs", f"an order is for 1 to {MAX_OUTPUTS} pictures")
+    # A test of the queue costs nobody anything.
+    if not order.use_mock:
+        await pay(order, ctx.request_id)
     painter = MockProvider() if order.use_mock else provider
     keys = [ctx.request_id, *(f"{ctx.request_id}-{number}" for number in range(2, order.outputs + 1))]
     return Images([await paint_one(painter, order.prompt, key) for key in keys])
+
+
+async def pay(order: Order, picture: str) -> None:
+    """See to it that the picture is paid for, also where 'airunner outbox rerun' gave it a new id."""
+    try:
+        await reserve_for_work(os.environ["DATABASE_URL"], order.user_id, UUID(picture), order.prompt)
+    except OutOfCredits:
+        raise PermanentFailure("out_of_credits", "there are no credits left") from None
 
 
 async def paint_one(painter: Provider, prompt: str, key: str) -> Image:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -191,6 +192,14 @@ class EncodedEvent:
             self.payload,
             attempt,
         )
+
+
+def signal_name(number: int) -> str:
+    """Return the name of the signal that ended a process; `signal N` for one that has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def wanted_types(event_filter: frozenset[EventType]) -> frozenset[EventType]:

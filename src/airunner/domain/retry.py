@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airunner.domain.errors import retry_after_seconds
 
@@ -75,3 +76,56 @@ async def retry(
             if on_failure:
                 on_failure(error, failures)
         await clock.sleep(pause)
+
+
+class StoppableRetry:
+    """Retries that somebody else may stop: then neither a call under way nor a pause is waited for."""
+
+    def __init__(self) -> None:
+        self._is_stopped = False
+        self._task: asyncio.Task[Any] | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._is_stopped
+
+    async def run(
+        self,
+        policy: RetryPolicy,
+        clock: Clock,
+        call: Callable[[], Awaitable[T]],
+        *,
+        retry_if: Callable[[Exception], bool],
+        on_failure: Callable[[Exception, int], None] | None = None,
+    ) -> T | None:
+        """Do as `retry` does; return None if it is stopped before the call answers. May be repeated.
+
+        The call is cancelled with a stop, and has to undo what it did by half.
+        """
+        if self._is_stopped:
+            return None
+        # A driver may swallow the cancellation of a call: at least no pause follows then.
+        retries = retry(
+            policy,
+            clock,
+            call,
+            retry_if=lambda error: not self._is_stopped and retry_if(error),
+            on_failure=on_failure,
+        )
+        task = asyncio.create_task(retries)
+        self._task = task
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait({task})
+            raise
+        is_unanswered = task.cancelled() or task.exception() is not None
+        return None if is_unanswered and self.is_stopped else task.result()
+
+    def stop(self) -> None:
+        """End the retries, now or once they begin. May be repeated."""
+        self._is_stopped = True
+        if self._task:
+            self._task.cancel()

@@ -16,7 +16,7 @@ from airunner.domain.answers import DeadLetterReason
 from airunner.domain.errors import FailedPrecondition, PermanentFailure
 from airunner.fleet.messages.housekeeping import parse_housekeeping
 from airunner.fleet.messages.termination import parse_termination
-from airunner.queues.message_rules import REASON_ATTRIBUTE
+from airunner.queues.message_rules import ABANDONED, REASON_ATTRIBUTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from airunner.domain.requests import Redrive
     from airunner.fleet.aws.connection import FleetConnection
 
-ABANDONED: Final = "abandoned"
-"""The code of a letter that SQS put aside by itself: each of its receives ended without a word."""
 _PARSERS: Final[dict[FleetPart, Callable[[str], object]]] = {
     FleetPart.TERMINATION: parse_termination,
     FleetPart.HOUSEKEEPING: parse_housekeeping,

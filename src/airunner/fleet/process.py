@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from airunner.domain.errors import AirunnerError, ResourceExhausted, Unavailable, error_text
-from airunner.domain.retry import RetryPolicy, retry
+from airunner.domain.retry import RetryPolicy, StoppableRetry
 from airunner.fleet.progress import is_overdue
 from airunner.telemetry.logs import get_logger
 
@@ -62,7 +61,7 @@ class FleetProcess:
         self._open_work = open_work
         self._clock = clock
         self._resources = resources
-        self._opening: asyncio.Task[FleetWork] | None = None
+        self._opening = StoppableRetry()
         self._work: FleetWork | None = None
         self._stopping = False
 
@@ -100,8 +99,7 @@ class FleetProcess:
         self._stopping = True
         if self._work:
             self._work.stop()
-        elif self._opening:
-            self._opening.cancel()
+        self._opening.stop()
 
     async def drain(self) -> None:
         """Do the same."""
@@ -115,22 +113,13 @@ class FleetProcess:
 
     async def _opened(self, stack: AsyncExitStack) -> FleetWork | None:
         """Return the work, opened; None if it was stopped before that."""
-        if self._stopping:
-            return None
-        opening = self._opening = asyncio.create_task(
-            retry(
-                _OPENING,
-                self._clock,
-                lambda: self._open(stack),
-                retry_if=lambda error: isinstance(error, Unavailable | ResourceExhausted),
-                on_failure=self._log_waiting,
-            )
+        return await self._opening.run(
+            _OPENING,
+            self._clock,
+            lambda: self._open(stack),
+            retry_if=lambda error: isinstance(error, Unavailable | ResourceExhausted),
+            on_failure=self._log_waiting,
         )
-        try:
-            await asyncio.wait({opening})
-        finally:
-            opening.cancel()
-        return None if opening.cancelled() else opening.result()
 
     async def _open(self, stack: AsyncExitStack) -> FleetWork:
         """Open everything once; what was opened when something fails is closed at once."""
@@ -162,7 +151,8 @@ class MessageWork:
     @property
     def healthy(self) -> bool:
         """Whether it goes on to receive, and something happens to what it has received."""
-        receives = not is_overdue(self._consumer.last_turn_at, self._clock)
+        began_at = self._consumer.receive_began_at
+        receives = began_at is None or not is_overdue(began_at, self._clock)
         return receives and not self._dependencies.progress.is_stuck
 
     @property

@@ -17,7 +17,7 @@ from airunner.handlers.arguments import INVALID_PAYLOAD, INVALID_RESULT
 from airunner.outbox.schema import GENERATION_QUEUE
 from airunner.outbox.start import open_database, queue_addresses
 from airunner.postgres.identifiers import quote_identifier
-from airunner.queues.message_rules import REASON_ATTRIBUTE
+from airunner.queues.message_rules import ABANDONED, REASON_ATTRIBUTE
 from airunner.queues.messages import UNDECODABLE, UNHANDLED
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from airunner.domain.requests import Redrive
     from airunner.postgres.pool import Database
 
-ABANDONED: Final = "abandoned"
-"""The code of a letter that SQS put aside by itself: each of its receives ended without a word."""
 OUR_CODES: Final = frozenset({
     *(ABANDONED, EXHAUSTED, INVALID_PAYLOAD, INVALID_RESULT, LOST, TIMEOUT),
     *(UNDECODABLE, UNHANDLED, UNKNOWN_SESSION),

@@ -69,14 +69,7 @@ def lost_loops(
     steadiness = Steadiness(database, clock)
     lost = LostPass(database, schema, handlers, steadiness=steadiness, jobs=jobs)
     return [
-        Periodic(
-            name,
-            run_once,
-            clock=clock,
-            interval_seconds=seconds,
-            failure_event=f"{name}_failed",
-            at_once=True,
-        )
+        Periodic(name, run_once, clock=clock, interval_seconds=seconds, at_once=True)
         for name, run_once, seconds in (
             ("generation.probe", steadiness.run_once, PROBE_SECONDS),
             ("generation.lost", lost.run_once, PASS_SECONDS),

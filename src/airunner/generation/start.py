@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from airunner import telemetry
 from airunner.config import ConfigError
 from airunner.domain.errors import AirunnerError, Unavailable, error_text
-from airunner.domain.retry import RetryPolicy, retry
+from airunner.domain.retry import RetryPolicy, StoppableRetry
 from airunner.generation.concurrency import Concurrency
 from airunner.generation.layout import check_apart
 from airunner.generation.lost import lost_loops
@@ -57,13 +57,14 @@ class GenerationWorker:
         self._stack = AsyncExitStack()
         self._consumer: GenerationConsumer | None = None
         self._loops: list[Periodic] = []
-        self._stopping = False
+        self._opening = StoppableRetry()
         self._task: asyncio.Task[None] | None = None
 
     @property
     def healthy(self) -> bool:
-        """Whether its loops come to their ends."""
-        return all(loop.healthy for loop in self._loops)
+        """Whether receives and loops come to their ends; to wait for PostgreSQL or SQS is no failure."""
+        is_receiving = self._consumer is None or self._consumer.healthy
+        return is_receiving and all(loop.healthy for loop in self._loops)
 
     @property
     def state(self) -> str:
@@ -78,25 +79,25 @@ class GenerationWorker:
         """Open everything, waiting for what is away, and work until `stop`. Call it once."""
         self._task = asyncio.current_task()
         try:
-            consumer = await retry(
+            consumer = await self._opening.run(
                 RetryPolicy(first_seconds=0.5, max_seconds=10.0),
                 self._clock,
                 self._open,
-                retry_if=lambda error: isinstance(error, Unavailable) and not self._stopping,
+                retry_if=lambda error: isinstance(error, Unavailable),
                 on_failure=_log_waiting,
             )
-            if not self._stopping:
+            if consumer and not self._opening.is_stopped:
                 with captured():
                     await consumer.run()
-        except Unavailable:
-            if not self._stopping:
-                raise
         finally:
             await self._close()
 
     def stop(self) -> None:
-        """End what `run` does: nothing more is received, handlers may go on for a while. May be repeated."""
-        self._stopping = True
+        """End what `run` does: nothing more is received, handlers may go on for a while. May be repeated.
+
+        What is away is not waited for any more.
+        """
+        self._opening.stop()
         if self._consumer:
             self._consumer.stop()
 
@@ -106,7 +107,7 @@ class GenerationWorker:
 
     def kill(self) -> None:
         """End it at once, and settle nothing more."""
-        self._stopping = True
+        self._opening.stop()
         if self._consumer:
             self._consumer.kill()
         elif self._task:
@@ -145,7 +146,13 @@ class GenerationWorker:
             ])  # fmt: skip
         dead_letters = SqsQueue(aws, dead_url or redrive.dead_letter_url, clock=self._clock)
         self._loops = [
-            _periodic("generation.metrics", _depth_reader(queue, dead_letters), self._clock, METRICS_SECONDS)
+            Periodic(
+                "generation.metrics",
+                _depth_reader(queue, dead_letters),
+                clock=self._clock,
+                interval_seconds=METRICS_SECONDS,
+                at_once=True,
+            )
         ]
         return queue
 
@@ -154,7 +161,13 @@ class GenerationWorker:
         concurrency = Concurrency(database, schema, generation.concurrency)
         refresh_seconds = generation.settings_refresh_millis / 1000
         self._loops += [
-            _periodic("generation.settings", concurrency.run_once, self._clock, refresh_seconds),
+            Periodic(
+                "generation.settings",
+                concurrency.run_once,
+                clock=self._clock,
+                interval_seconds=refresh_seconds,
+                at_once=True,
+            ),
             *lost_loops(database, schema, self._handlers, self._clock),
         ]
         return GenerationConsumer(
@@ -238,17 +251,6 @@ def _depth_reader(queue: SqsQueue, dead_letters: SqsQueue) -> Callable[[], Await
         )
 
     return measure
-
-
-def _periodic(name: str, run_once: Callable[[], Awaitable[object]], clock: Clock, seconds: float) -> Periodic:
-    return Periodic(
-        name,
-        run_once,
-        clock=clock,
-        interval_seconds=seconds,
-        failure_event=f"{name}_failed",
-        at_once=True,
-    )
 
 
 def _log_waiting(error: Exception, failures: int) -> None:

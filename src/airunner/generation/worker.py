@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from airunner.queues.messages import Message, MessageQueue, Received
 
 MAX_RECEIVE = 10
+# PostgreSQL that does not answer has its deadlines, then SQS that does not answer has four tries of 30 s: to
+# wait for them is no standstill.
+_PATIENCE_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,8 @@ class GenerationConsumer:
         *,
         concurrency: Callable[[], int],
     ) -> None:
+        self._clock = clock
+        self._patience_seconds = _PATIENCE_SECONDS + options.idle_seconds
         self._work = GenerationWork(sessions, clock, options.work)
         self._concurrency = concurrency
         self._callbacks: LoopCallbacks | None = None
@@ -89,6 +94,12 @@ class GenerationConsumer:
     def running(self) -> int:
         """How many handlers run, those included that nobody waits for any more."""
         return self._consumer.running + self._work.overdue
+
+    @property
+    def healthy(self) -> bool:
+        """Whether its receives come to their ends, those included that fail because something is away."""
+        began_at = self._consumer.receive_began_at
+        return began_at is None or self._clock.monotonic() - began_at <= self._patience_seconds * 1000
 
     async def run(self) -> None:
         """Work until `stop`, then drain."""

@@ -7,7 +7,7 @@ import importlib.util
 import pkgutil
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -18,6 +18,7 @@ from airunner.handlers.registry import Hooks, Registry, handler, hooks_of, names
 
 # Files are loaded under this name, so that a file called json.py hides no module of that name.
 _NAMESPACE: Final = "airunner_handlers"
+_SPELLINGS: Final = ("job_names", "jobNames")
 
 
 def load_handlers(sources: Sequence[str]) -> Registry:
@@ -25,15 +26,16 @@ def load_handlers(sources: Sequence[str]) -> Registry:
 
     A source is a module or package (with everything below it), a Python file, or a folder of them; a file
     whose name begins with an underscore is left out. A module may also just define `handler`, a function,
-    and `job_names`.
+    and `job_names`, which may be spelled `jobNames` too.
     """
     registry = Registry()
     for source in sources:
-        before = len(registry)
+        before, modules = len(registry), list[ModuleType]()
         for module in _modules(source):
             _register(registry, module)
+            modules.append(module)
         if len(registry) == before:
-            raise HandlerError(f"{source} has no handler that is not loaded already")
+            raise HandlerError(_why_none(source, modules))
     return registry
 
 
@@ -101,21 +103,60 @@ def _register(registry: Registry, module: ModuleType) -> None:
         for value in list(vars(module).values()):
             for name in names_of(value):
                 registry.add(name, value, source, hooks_of(value).over(hooks))
-        names = getattr(module, "job_names", None)
-        if names is not None:
+        names = _plain_names(module, source)
+        if names:
             _register_plain(registry, module, names, source, hooks)
     except InvalidArgument as error:
         raise HandlerError(f"{source}: {error.text}") from None
 
 
-def _register_plain(registry: Registry, module: ModuleType, names: object, source: str, hooks: Hooks) -> None:
+def _plain_names(module: ModuleType, source: str) -> tuple[str, ...]:
+    """Return the names that a module gives its function `handler`; none if it has no list of them."""
+    found = {
+        spelling: names for spelling in _SPELLINGS if (names := getattr(module, spelling, None)) is not None
+    }
+    for spelling, names in found.items():
+        if (
+            not isinstance(names, (list, tuple))
+            or not names
+            or not all(isinstance(name, str) for name in names)
+        ):
+            raise HandlerError(f"{source}: {spelling} must be a list of names")
+    distinct = set(map(tuple, found.values()))
+    if len(distinct) > 1:
+        raise HandlerError(f"{source} has both job_names and jobNames, and they differ: keep one of them")
+    return distinct.pop() if distinct else ()
+
+
+def _plain_function(module: ModuleType) -> Callable[..., object] | None:
+    """Return the function `handler` that a module defines, which is not our decorator."""
     function = getattr(module, "handler", None)
-    if not callable(function) or function is handler:
+    return function if callable(function) and function is not handler else None
+
+
+def _register_plain(
+    registry: Registry, module: ModuleType, names: Sequence[str], source: str, hooks: Hooks
+) -> None:
+    function = _plain_function(module)
+    if function is None:
         raise HandlerError(f"{source} has job_names, but no function `handler`")
-    if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
-        raise HandlerError(f"{source}: job_names must be a list of names")
     for name in names:
         registry.add(name, function, source, hooks)
+
+
+def _why_none(source: str, modules: Sequence[ModuleType]) -> str:
+    """Return why modules brought no handler, and what they lack."""
+    for module in modules:
+        if _plain_names(module, source) or any(map(names_of, vars(module).values())):
+            return f"{source} has no handler that is not loaded already"
+    for module in modules:
+        if _plain_function(module):
+            file = getattr(module, "__file__", None) or module.__name__
+            return f"{file} has a function `handler`, but no list `job_names` that says which jobs it is for"
+    return (
+        f'{source} has no handler: mark a function with @handler("name"), '
+        "or define a function `handler` and a list `job_names`"
+    )
 
 
 def _what_went_wrong(error: Exception) -> str:

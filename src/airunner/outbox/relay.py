@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from airunner import telemetry
 from airunner.domain.background import BackgroundTasks
 from airunner.domain.errors import AirunnerError, error_text
-from airunner.domain.retry import RetryPolicy, retry
+from airunner.domain.retry import RetryPolicy, StoppableRetry, retry
 from airunner.outbox.judging import Rests, marks_of
 from airunner.outbox.rows import UNKNOWN_QUEUE, NotTried, Rejected, Sent
 from airunner.outbox.table import CLAIM_SECONDS, WAITING_SECONDS
@@ -76,6 +76,8 @@ class Relay:
         self._rests = Rests(clock)
         self._busy: set[str] = set()
         self._sending = BackgroundTasks(self._log_surprise)
+        self._claiming = StoppableRetry()
+        self._is_away = False
         self._stopping = False
         self._waiting_until = 0
         self._ended: asyncio.Future[None] | None = None
@@ -93,6 +95,8 @@ class Relay:
             while not self._stopping:
                 noted = self._bell.rings
                 self._begin(await self._claim())
+                if self._is_away:
+                    continue  # Only a stop ends a claim without an answer.
                 if self._busy:
                     await self._stop_waiting()
                 elif await self._say_waiting():
@@ -102,8 +106,13 @@ class Relay:
             self._ended.set_result(None)
 
     async def drain(self) -> None:
-        """Claim nothing more, finish what is being sent, and give the rest back. Harmless when repeated."""
+        """Claim nothing more, finish what is being sent, and give the rest back. Harmless when repeated.
+
+        A claim that is under way is finished, unless the database did not answer the one before.
+        """
         self._stopping = True
+        if self._is_away:
+            self._claiming.stop()
         self.wake()
         if self._ended:
             await asyncio.wait({self._ended})
@@ -111,22 +120,23 @@ class Relay:
         await asyncio.wait({finishing}, timeout=self._options.grace_seconds)
         self._sending.cancel()
         await finishing
-        with suppress(AirunnerError):
+        if not self._is_away:
             await self._stop_waiting()
 
     async def _claim(self) -> Sequence[ClaimedRow]:
         async def claim() -> Sequence[ClaimedRow]:
-            if self._stopping:
-                return ()
             rows = await self._table.claim(
                 BATCH_ROWS, without_queues=sorted(self._busy | self._rests.queues())
             )
             self.last_answer_at = self._clock.monotonic()
+            self._is_away = False
             return rows
 
-        return await retry(
-            self._options.database_policy, self._clock, claim, retry_if=_is_ours, on_failure=_log_away
+        policy = self._options.database_policy
+        rows = await self._claiming.run(
+            policy, self._clock, claim, retry_if=_is_ours, on_failure=self._note_away
         )
+        return rows or ()
 
     def _begin(self, rows: Sequence[ClaimedRow]) -> None:
         by_queue: dict[str, list[ClaimedRow]] = {}
@@ -222,6 +232,12 @@ class Relay:
             # If it is not heard, enqueues notify for a few seconds more than they need to.
             with suppress(AirunnerError):
                 await self._table.stop_waiting(self._options.relay_id)
+
+    def _note_away(self, error: Exception, failures: int) -> None:
+        self._is_away = True
+        if self._stopping:
+            self._claiming.stop()
+        _log_away(error, failures)
 
     def _log_surprise(self, queue: str, error: BaseException) -> None:
         _log.error("outbox.relay_error", queue=queue, error=error_text(error), exc_info=error)

@@ -12,7 +12,7 @@ from airunner import telemetry
 from airunner.config import ConfigError, load_settings
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import AirunnerError, FailedPrecondition, Unavailable, error_text
-from airunner.domain.retry import RetryPolicy, retry
+from airunner.domain.retry import RetryPolicy, StoppableRetry
 from airunner.outbox.relay import Relay, RelayOptions
 from airunner.outbox.schema import GENERATION_QUEUE, WAKE_UP_CHANNEL, check_outbox
 from airunner.outbox.table import OutboxTable
@@ -76,9 +76,8 @@ class OutboxRelay:
         self._jobs: JobsApi | None = None
         self._relay: Relay | None = None
         self._loops: list[Periodic] = []
-        self._opening: asyncio.Future[None] | None = None
+        self._opening = StoppableRetry()
         self._task: asyncio.Task[None] | None = None
-        self._stopping = False
         self.relay_id = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
 
     @property
@@ -97,24 +96,24 @@ class OutboxRelay:
     async def run(self) -> None:
         """Open everything, waiting for a database that is away, and send until `drain`."""
         try:
-            await retry(
+            await self._opening.run(
                 RetryPolicy(),
                 self._clock,
                 self._open,
-                retry_if=lambda error: isinstance(error, Unavailable) and not self._stopping,
+                retry_if=lambda error: isinstance(error, Unavailable),
                 on_failure=_log_waiting,
             )
-            if self._relay and not self._stopping:
+            if self._relay and not self._opening.is_stopped:
                 await self._relay.run()
-        except Unavailable:
-            if not self._stopping:
-                raise
         finally:
             await self._close()
 
     async def drain(self) -> None:
-        """End what `run` does: nothing more is claimed, what is being sent is finished."""
-        self._stopping = True
+        """End what `run` does: nothing more is claimed, what is being sent is finished.
+
+        A database that is away is not waited for any more.
+        """
+        self._opening.stop()
         if self._relay:
             await self._relay.drain()
 
@@ -135,8 +134,6 @@ class OutboxRelay:
         await self.drain()
         task, self._task = self._task, None
         if task:
-            if self._relay is None:
-                task.cancel()
             await asyncio.wait({task})
 
     async def _open(self) -> None:
@@ -164,8 +161,11 @@ class OutboxRelay:
         table = OutboxTable(database, schema)
         upkeep = OutboxUpkeep(database, schema, session_days=self._settings.generation.session_days)
         self._loops = [
-            _periodic("outbox.upkeep", upkeep.run_once, self._clock, UPKEEP_SECONDS),
-            _periodic("outbox.metrics", _Measuring(table).run_once, self._clock, METRICS_SECONDS),
+            Periodic(name, run_once, clock=self._clock, interval_seconds=seconds, at_once=True)
+            for name, run_once, seconds in (
+                ("outbox.upkeep", upkeep.run_once, UPKEEP_SECONDS),
+                ("outbox.metrics", _Measuring(table).run_once, METRICS_SECONDS),
+            )
         ]
         relay = Relay(
             table,
@@ -270,17 +270,6 @@ async def _open_sqs(stack: AsyncExitStack, settings: Settings, clock: Clock) -> 
         return SqsSink({})
     await stack.enter_async_context(aws)
     return SqsSink({name: SqsQueue(aws, url, clock=clock) for name, url in addresses.items()})
-
-
-def _periodic(name: str, run_once: Callable[[], object], clock: Clock, seconds: float) -> Periodic:
-    return Periodic(
-        name,
-        run_once,  # type: ignore[arg-type]  # each is a coroutine function
-        clock=clock,
-        interval_seconds=seconds,
-        failure_event=f"{name}_failed",
-        at_once=True,
-    )
 
 
 def _log_waiting(error: Exception, failures: int) -> None:

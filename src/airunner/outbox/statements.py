@@ -91,6 +91,12 @@ UPDATE {schema}.outbox SET state = 'pending', reason = '', attempts = 0, due_at 
 WHERE state = 'parked' AND ($1::text[] IS NULL OR id::text = ANY ($1::text[]))
 RETURNING id::text
 """
+# Whether it is new is as of the beginning of the statement, before the function writes.
+RERUN: Final = """\
+SELECT {schema}.enqueue_as($1, $2, $3::text::jsonb, $4, 0, $5::text::uuid)::text AS id,
+    NOT EXISTS (SELECT FROM {schema}.outbox WHERE id = $5::text::uuid)
+    AND NOT EXISTS (SELECT FROM {schema}.generation_sessions WHERE id = $5::text::uuid) AS is_new
+"""
 FIND: Final = """\
 SELECT queue, name, (payload -> 'payload')::text AS payload FROM {schema}.outbox WHERE id = $1::text::uuid
 """

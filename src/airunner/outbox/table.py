@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from uuid import UUID, uuid5
 
 from airunner.outbox import statements
 from airunner.outbox.rows import ClaimedRow
@@ -59,6 +60,15 @@ class ParkedRow:
     reason: str
     attempts: int
     created_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerun:
+    """Work that is done once more."""
+
+    row_id: str
+    is_new: bool
+    """Whether it was enqueued now, and not by an earlier call."""
 
 
 class OutboxTable:
@@ -145,17 +155,21 @@ class OutboxTable:
         )
         return [row["id"] for row in found]
 
-    async def rerun(self, row_id: str) -> str | None:
-        """Enqueue the work of a row again under a new id, which is returned; None if there is no such row.
+    async def rerun(self, row_id: str) -> Rerun | None:
+        """Enqueue the work of a row again under an id of its own; None if there is no such row.
 
-        Where the row is purged and its session is left, that is enough.
+        Where the row is purged and its session is left, that is enough. Repeated, it finds what it enqueued
+        before, and enqueues nothing: the id follows from that of the row.
         """
         content = await self._content(row_id)
         if content is None:
             return None
         principal, queue, name, payload = content
-        statement = self._text("SELECT {schema}.enqueue_as($1, $2, $3::text::jsonb, $4)::text")
-        return str(await self._database.fetch_value(statement, principal, name, payload, queue))
+        new_id = str(uuid5(UUID(row_id), "rerun"))
+        (found,) = await self._database.fetch(
+            self._text(statements.RERUN), principal, name, payload, queue, new_id
+        )
+        return Rerun(row_id=found["id"], is_new=found["is_new"])
 
     async def _content(self, row_id: str) -> tuple[str, str, str, str] | None:
         """Return principal, queue, name and payload."""

@@ -55,9 +55,8 @@ class Consumer(Generic[T, R]):
         self._killed = False
         self._change = WakeUp(clock)
         self._failure: Exception | None = None
-        self.last_turn_at = clock.monotonic()
-        """When it last looked for room, by the monotonic clock: after each receive; while there is none,
-        every second where `concurrency` is a function, which may say otherwise by then."""
+        self.receive_began_at: int | None = None
+        """When the last receive began, by the monotonic clock; None while no slot is free for another."""
 
     @property
     def running(self) -> int:
@@ -111,7 +110,6 @@ class Consumer(Generic[T, R]):
     async def _receive_on(self) -> None:
         failures = 0
         while not self._ending:
-            self.last_turn_at = self._clock.monotonic()
             try:
                 deliveries = await self._receive() if await self._has_room() else ()
             except self._options.fatal as error:
@@ -133,9 +131,10 @@ class Consumer(Generic[T, R]):
         """Wait for a free slot; False when nothing is to be received any more."""
         poll = not isinstance(self._options.concurrency, int)
         while not self._ending and self._room() <= 0:
+            if not self._receiving:
+                self.receive_began_at = None
             deadline = self._clock.now() + _PROVIDER_POLL_MS if poll else None
             await self._until(lambda: self._ending or self._room() > 0, deadline)
-            self.last_turn_at = self._clock.monotonic()
         return not self._ending
 
     def _room(self) -> int:
@@ -155,6 +154,7 @@ class Consumer(Generic[T, R]):
         receiving = asyncio.ensure_future(self._source.receive(room))
         self._requested += room
         self._receiving.add(receiving)
+        self.receive_began_at = self._clock.monotonic()
         try:
             await asyncio.wait({receiving})
         finally:

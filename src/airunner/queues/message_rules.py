@@ -25,6 +25,8 @@ REASON_ATTRIBUTE: Final = "reason"
 """The attribute of a dead letter that holds the code of its PermanentFailure."""
 ERROR_ATTRIBUTE: Final = "error"
 """The attribute of a dead letter that holds the text of its PermanentFailure."""
+ABANDONED: Final = "abandoned"
+"""The code of a letter that SQS put aside by itself: each of its receives ended without a word."""
 _MAX_ERROR_CHARACTERS: Final = 1_000
 # What is no character of XML 1.0: SQS refuses it.
 _FORBIDDEN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -30,11 +30,11 @@ LEAST_PATIENCE_SECONDS: Final = 120.0
 class Periodic:
     """Calls `run_once` again and again, from `start` to `stop`, with a pause after each turn.
 
-    A turn that raises is logged as `failure_event` and counts as a turn; the next one follows after the
-    interval, or after `failure_pause_seconds` where that is given. The first turn comes after the first
-    pause, or without one if `at_once` is set. A turn that takes longer than `turn_seconds` of the machine's
-    clock, where that is given, is cancelled and counts as one that failed: for turns that only read, and may
-    wait for many answers that do not come.
+    A turn that raises is logged as `failure_event`, by default the name and `_failed`, and counts as a turn;
+    the next one follows after the interval, or after `failure_pause_seconds` where that is given. The first
+    turn comes after the first pause, or without one if `at_once` is set. A turn that takes longer than
+    `turn_seconds` of the machine's clock, where that is given, is cancelled and counts as one that failed:
+    for turns that only read, and may wait for many answers that do not come.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Periodic:
         *,
         clock: Clock,
         interval_seconds: float | Callable[[], float],
-        failure_event: str,
+        failure_event: str = "",
         failure_pause_seconds: float | None = None,
         turn_seconds: float | None = None,
         at_once: bool = False,
@@ -59,7 +59,7 @@ class Periodic:
         self._run_once = run_once
         self._clock = clock
         self._interval_seconds = interval_seconds
-        self._failure_event = failure_event
+        self._failure_event = failure_event or f"{name}_failed"
         self._failure_pause_seconds = failure_pause_seconds
         self._turn_seconds = turn_seconds
         self._at_once = at_once

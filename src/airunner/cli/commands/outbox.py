@@ -163,15 +163,26 @@ def rerun(
     *,
     database: DatabaseOptions = DEFAULT_DATABASE,
 ) -> int:
-    """Do the work of a row once more, under a new id, which is printed. What the first one did stays."""
+    """Do the work of a row once more, under a new id, which is printed. What the first one did stays.
+
+    What the application itself keeps for each id, such as a reservation or a payment, is not copied: its
+    handler makes that for an id that has none, or the work is free. Repeated, it prints the same id and
+    enqueues nothing; to do the work a third time, rerun the new id.
+    """
     from airunner.domain.limits import check_uuid
 
     wanted = check_uuid(row_id, "id")
-    new_id = _ask(database, lambda table: table.rerun(wanted))
-    if new_id is None:
+    found = _ask(database, lambda table: table.rerun(wanted))
+    if found is None:
         say(f"there is no row {wanted}")
         return ExitCode.NOT_FOUND
-    print(new_id)
+    print(found.row_id)
+    if found.is_new:
+        say("your application's own records of it, such as a reservation, are for its handler to make")
+    else:
+        say(
+            "it was run again before, as this id, and nothing is enqueued; 'rerun' that id to do it once more"
+        )
     return ExitCode.OK
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airunner.domain.event import Event, ProcessEnd, ProcessError, ProcessStart
+from airunner.domain.event import Event, ProcessEnd, ProcessError, ProcessStart, signal_name
 from airunner.reading.instants import to_iso
 
 if TYPE_CHECKING:
@@ -54,14 +53,6 @@ def last_line(message: str) -> str:
     """Return the line of an error that names it, which is the last one of a traceback."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return lines[-1][:_SHOWN_CHARACTERS] if lines else ""
-
-
-def signal_name(number: int) -> str:
-    """Return the name of a signal."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def counted(number: int, one: str, many: str) -> str:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from airunner.domain.event import signal_name
 from airunner.domain.job import JobState, Outcome
 from airunner.reading.instants import format_duration, to_iso
-from airunner.reading.why.attempts import by_whom, counted, last_line, signal_name, summarise_attempts
+from airunner.reading.why.attempts import by_whom, counted, last_line, summarise_attempts
 
 if TYPE_CHECKING:
     from airunner.domain.answers import WorkerSeen

@@ -14,6 +14,7 @@ from airunner import telemetry
 from airunner.domain.background import BackgroundTasks
 from airunner.domain.errors import error_text
 from airunner.domain.limits import is_replica_address
+from airunner.domain.retry import RetryPolicy
 from airunner.services.replicas.signed_bells import MAX_NAMES
 from airunner.telemetry.logs import get_logger
 
@@ -31,7 +32,8 @@ MAX_PEERS: Final = 64
 POST_SECONDS: Final = 2.0
 # What comes so soon after a bell goes with the next one.
 _GATHER_SECONDS: Final = 0.01
-_MAX_REST_SECONDS: Final = 30
+RESTS: Final = RetryPolicy(first_seconds=1.0, max_seconds=30.0)
+"""How long a server is left alone that did not take a bell."""
 
 
 class BellPost(Protocol):
@@ -62,11 +64,20 @@ class Ringer:
     A server that does not answer is left alone for a while, for longer each time. The clock is for pauses.
     """
 
-    def __init__(self, own_address: str, *, post: BellPost, bells: SignedBells, clock: Clock) -> None:
+    def __init__(
+        self,
+        own_address: str,
+        *,
+        post: BellPost,
+        bells: SignedBells,
+        clock: Clock,
+        rests: RetryPolicy = RESTS,
+    ) -> None:
         self._own_address = own_address
         self._post = post
         self._bells = bells
         self._clock = clock
+        self._rests = rests
         self._peers: dict[str, _Peer] = {}
         self._tasks = BackgroundTasks(_send_failed)
         self._is_closed = False
@@ -148,9 +159,8 @@ class Ringer:
         peer.names = {}
         if not peer.failures:
             _write_log("replica.unreachable", address, error_text(error))
-        rest_seconds = min(2**peer.failures, _MAX_REST_SECONDS)
         peer.failures += 1
-        peer.rests_until = self._clock.monotonic() + rest_seconds * 1000
+        peer.rests_until = self._clock.monotonic() + round(self._rests.delay(peer.failures) * 1000)
 
 
 def _write_log(event: str, address: str, error: str = "") -> None:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from airunner.domain.errors import PermanentFailure
+from airunner.domain.event import signal_name
 from airunner.handlers.calls import HandlerEnded
 from airunner.telemetry.logs import get_logger
 from airunner.worker.handlers.failures import RemoteFailure
@@ -180,7 +181,7 @@ class _HandlerProcess:
         code = self._popen.returncode
         if code is None:
             return "cannot be killed"
-        return f"exited with {code}" if code >= 0 else f"was killed by {_signal_name(-code)}"
+        return f"exited with {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
 
     def _order(self, call: AttemptCall) -> None:
         frame = encode(call.handler.name, call.payload_json, _fields(call.context))
@@ -237,10 +238,6 @@ def _end(kind: str, values: list[object]) -> _End | None:
         case "unusable", [str(reason)]:
             return HandlerEnded(f"the process of the handler cannot load it: {reason}"), ""
     return None
-
-
-def _signal_name(number: int) -> str:
-    return signal.Signals(number).name if number in list(signal.Signals) else f"signal {number}"
 
 
 def _fields(context: Context | None) -> dict[str, object] | None:

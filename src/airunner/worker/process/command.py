@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airunner.domain.event import ProcessEnd
+from airunner.domain.event import ProcessEnd, signal_name
 from airunner.domain.job import Outcome
 from airunner.domain.repository import parse_repository
 from airunner.worker.process.checkout import checkout_spec
@@ -144,7 +143,7 @@ class CommandAttempt:
         if exited.stopped is not None:
             return Outcome.CANCELLED, "cancelled"
         if exited.signal is not None:
-            return Outcome.FAILURE, f"killed by {_signal_name(exited.signal)}"
+            return Outcome.FAILURE, f"killed by {signal_name(exited.signal)}"
         if exited.exit_code != 0:
             return Outcome.FAILURE, f"exited with code {exited.exit_code}"
         return Outcome.SUCCESS, ""
@@ -175,10 +174,3 @@ def _inside(checkout: str, relative: str) -> str | None:
     top = Path(checkout).resolve()
     folder = (top / relative).resolve()
     return str(folder) if folder.is_relative_to(top) else None
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
