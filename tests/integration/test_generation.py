@@ -460,6 +460,33 @@ async def test_a_handler_beyond_its_deadline_is_tried_again_and_keeps_its_slot(
     assert "longer than 0.1 s" in retried["error"]
 
 
+async def test_a_handler_that_goes_on_after_its_deadline_is_heard_no_more(
+    database: Database, sessions: SessionTable, queue: MemoryQueue
+) -> None:
+    free, contexts = threading.Event(), list[Context]()
+
+    def paint(ctx: Context) -> None:
+        contexts.append(ctx)
+        if ctx.attempt == 1:
+            ctx.output.write("before, without an end", is_stderr=False)
+            free.wait(60)
+
+    await enqueue(database, "paint")
+    await send_all(database, queue)
+    consumer = make_consumer(
+        queue, sessions, registry(paint=paint), concurrency=lambda: 2, deadline_seconds=0.1
+    )
+    with capture_logs() as logs:
+        async with working(consumer):
+            await until_sessions(database, done=1)
+            contexts[0].log("late")
+            contexts[0].progress(1, 2, "late")
+            await turns()
+            free.set()
+            await until(lambda: consumer._work.overdue == 0)
+    assert [entry["line"] for entry in logs if entry["event"] == "job.output"] == ["before, without an end"]
+
+
 @pytest.mark.parametrize(
     "text",
     ["\x00 nul", "\ud800 surrogate", "x" * 1_000_000, "'; DROP TABLE outbox; --", "DLQ:a b\x00c"],

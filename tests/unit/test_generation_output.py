@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from airunner.generation.output import LoggedOutput
 from airunner.handlers.loop_callbacks import LoopCallbacks
 from airunner.testing.conditions import until
+from tests.support.consumers import turns
 
 LIMIT_SECONDS = 20
 
@@ -85,6 +86,19 @@ async def test_what_is_printed_while_a_line_is_taken_comes_behind_it_and_whole()
         await in_a_thread(talk)
         await until(lambda: len(lines_of(logs)) == 4)
     assert [line for line, _ in lines_of(logs)] == ["begun", "and freed", "freed too", "ended"]
+
+
+async def test_what_comes_after_the_seal_goes_nowhere_and_what_came_before_is_logged() -> None:
+    output = make_output()
+    with capture_logs() as logs:
+        output.write("before\nunfinished", is_stderr=True)
+        output.seal()
+        output.write("late\n", is_stderr=False)
+        output.progress(1, 2, "late")
+        output.flush()
+        output.seal()
+        await turns()
+    assert lines_of(logs) == [("before", "stderr"), ("unfinished", "stderr")]
 
 
 async def test_what_comes_while_the_loop_is_behind_is_dropped_and_counted() -> None:

@@ -31,6 +31,7 @@ class LoggedOutput:
         self._lines: deque[tuple[str, bool]] = deque()
         """Those that wait for the loop, and whether they go to standard error."""
         self._posted = False
+        self._sealed = False
         self._dropped = 0
         self._dropped_told = 0
 
@@ -49,6 +50,10 @@ class LoggedOutput:
 
     def room(self) -> None:
         """Hold nobody back."""
+
+    def seal(self) -> None:
+        """Take no more; what has come, unfinished lines too, is logged. Idempotent."""
+        self._take(self._seal)
 
     def _take(self, step: Callable[[], None]) -> None:
         self._in_turn.run(step)
@@ -72,7 +77,13 @@ class LoggedOutput:
             if tail:
                 self._add(tail, is_stderr=is_stderr)
 
+    def _seal(self) -> None:
+        self._end_lines()
+        self._sealed = True
+
     def _add(self, line: str, *, is_stderr: bool) -> None:
+        if self._sealed:
+            return
         if len(self._lines) < _MAX_WAITING:
             self._lines.append((line[:_MAX_LINE], is_stderr))
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from airunner import telemetry
 from airunner.domain.clock import wait_until
@@ -48,7 +48,7 @@ _GRACE_SECONDS: Final = 1.0
 _LOST_MARGIN_SECONDS: Final = 60
 _DATABASE_AWAY: Final = RetryPolicy(first_seconds=0.5, max_seconds=30.0)
 
-WorkCall: TypeAlias = "HandlerCall[str, Any]"
+WorkCall: TypeAlias = "HandlerCall[str, OutputSink]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,13 +169,15 @@ class GenerationWork:
         return await call.done()
 
     async def _stop(self, call: WorkCall) -> None:
-        """Ask a handler to end and wait a moment for it; from then on it only takes a slot until it does."""
+        """Ask a handler to end and wait a moment for it; then it is heard no more, and only takes a slot."""
         call.stop()
         with suppress(asyncio.CancelledError):
             await wait_until(self._clock, self._clock.now() + int(_GRACE_SECONDS * 1000), call.done())
         if not call.settled:
             self._overdue.add(call)
             call.done().cancel()
+            # One that prints without end would be heard without end.
+            call.output.seal()
             _log.warning("handler.overdue", id=call.key, handler=call.handler.name)
         elif call.failed:
             call.done().exception()
