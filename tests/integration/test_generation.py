@@ -460,6 +460,86 @@ async def test_a_handler_beyond_its_deadline_is_tried_again_and_keeps_its_slot(
     assert "longer than 0.1 s" in retried["error"]
 
 
+async def test_the_deadline_begins_when_the_handler_has_a_thread(
+    database: Database, sessions: SessionTable, queue: MemoryQueue
+) -> None:
+    clock, free = ManualClock(), {number: threading.Event() for number in (1, 2)}
+    begun: list[int] = []
+
+    def paint(payload: dict[str, int]) -> None:
+        begun.append(payload["n"])
+        free[payload["n"]].wait(60)
+
+    for number in free:
+        await enqueue(database, "paint", {"n": number})
+    await send_all(database, queue)
+    options: dict[str, Any] = {"threads": 1, "deadline_seconds": 30}
+    consumer = make_consumer(queue, sessions, registry(paint=paint), clock=clock, **options)
+    async with working(consumer):
+        await until_sessions(database, running=2)
+        await until(lambda: len(begun) == 1)
+        await turns()
+        clock.advance(20)
+        free[begun[0]].set()
+        await until(lambda: len(begun) == 2)
+        await until_sessions(database, running=1, done=1)
+        await turns()
+        for seconds in (20, 2):
+            clock.advance(seconds)
+            await turns()
+        free[begun[1]].set()
+        found = await until_sessions(database, done=2)
+    assert [row["attempts"] for row in found] == [1, 1]
+
+
+async def test_work_for_which_no_thread_becomes_free_is_tried_again(
+    database: Database, sessions: SessionTable, queue: MemoryQueue
+) -> None:
+    free = threading.Event()
+
+    def paint() -> None:
+        free.wait(60)
+
+    for _ in range(2):
+        await enqueue(database, "paint")
+    await send_all(database, queue)
+    options: dict[str, Any] = {"threads": 1, "visibility_seconds": 0.1}
+    with capture_logs() as logs:
+        async with working(make_consumer(queue, sessions, registry(paint=paint), **options)):
+            await until(lambda: any(entry["event"] == "job.retry" for entry in logs))
+            free.set()
+            await until_sessions(database, done=2)
+    retried = [entry for entry in logs if entry["event"] == "job.retry"]
+    assert "no thread became free for the handler in 0.1 s" in retried[0]["error"]
+
+
+async def test_a_handler_that_goes_on_after_its_deadline_is_heard_no_more(
+    database: Database, sessions: SessionTable, queue: MemoryQueue
+) -> None:
+    free, contexts = threading.Event(), list[Context]()
+
+    def paint(ctx: Context) -> None:
+        contexts.append(ctx)
+        if ctx.attempt == 1:
+            ctx.output.write("before, without an end", is_stderr=False)
+            free.wait(60)
+
+    await enqueue(database, "paint")
+    await send_all(database, queue)
+    consumer = make_consumer(
+        queue, sessions, registry(paint=paint), concurrency=lambda: 2, deadline_seconds=0.1
+    )
+    with capture_logs() as logs:
+        async with working(consumer):
+            await until_sessions(database, done=1)
+            contexts[0].log("late")
+            contexts[0].progress(1, 2, "late")
+            await turns()
+            free.set()
+            await until(lambda: consumer._work.overdue == 0)
+    assert [entry["line"] for entry in logs if entry["event"] == "job.output"] == ["before, without an end"]
+
+
 @pytest.mark.parametrize(
     "text",
     ["\x00 nul", "\ud800 surrogate", "x" * 1_000_000, "'; DROP TABLE outbox; --", "DLQ:a b\x00c"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,11 +14,13 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 
+from airunner import telemetry
 from airunner.cli.main import execute
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import PermanentFailure
+from airunner.domain.event import EventType, Output
 from airunner.domain.job import JobParams, JobState
-from airunner.domain.requests import EnqueueRequest
+from airunner.domain.requests import EnqueueRequest, StreamRequest
 from airunner.domain.retry import RetryPolicy
 from airunner.generation.gate import DatabaseGate
 from airunner.generation.job_verdicts import JobVerdicts
@@ -40,6 +43,7 @@ from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_services
 from airunner.worker.worker import Worker, WorkerOptions
+from tests.support.consumers import turns
 from tests.support.generation import (
     ACCOUNTS,
     AT_ONCE,
@@ -53,21 +57,26 @@ from tests.support.outbox import QUICK, make_relay, send_once
 
 
 @asynccontextmanager
-async def job_worker(database: Database, handlers: Registry) -> AsyncIterator[Services]:
+async def job_worker(
+    database: Database, handlers: Registry, *, concurrency: int = 4, **work_options: Any
+) -> AsyncIterator[Services]:
     """Run a worker of jobs whose handlers end with verdicts, over services in memory."""
     await database.execute(ACCOUNTS)
     await database.execute("DELETE FROM public.effects")
     services = make_services(MemoryStore(SystemClock()), SystemClock())
     work = GenerationWork(
-        SessionTable(database, "airunner"), SystemClock(), WorkOptions(verdict_policy=QUICK)
+        SessionTable(database, "airunner"),
+        SystemClock(),
+        WorkOptions(verdict_policy=QUICK, threads=concurrency, **work_options),
     )
     gate = DatabaseGate(SessionTable(database, "airunner"), SystemClock())
     verdicts = JobVerdicts(work, AT_ONCE, gate)
     options = WorkerOptions(
         queues=("generation", "q"),
-        concurrency=4,
+        concurrency=concurrency,
         handlers=verdicts.wrap(handlers),
         closed_queues=gate.closed_queues,
+        overdue_elsewhere=lambda: verdicts.overdue,
         worker_id="w",
     )
     worker = Worker(services.jobs, services.events, SystemClock(), options)
@@ -129,6 +138,61 @@ async def test_jobs_end_with_the_verdicts_that_messages_end_with(database: Datab
     states = {name: jobs[session_id].state for name, session_id in ids.items()}
     assert states["paint"] is states["slow"] is JobState.COMPLETED
     assert states["hopeless"] is states["refuse"] is JobState.FAILED
+
+
+async def test_a_job_whose_handler_goes_on_after_its_deadline_hears_no_more_of_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up, may_end, free = asyncio.Event(), asyncio.Event(), threading.Event()
+    contexts: list[Context] = []
+
+    async def wait(*_: object) -> None:
+        given_up.set()
+        await may_end.wait()
+
+    def paint(ctx: Context) -> None:
+        contexts.append(ctx)
+        if ctx.attempt == 1:
+            ctx.output.write("before, without an end", is_stderr=False)
+            free.wait(60)
+
+    # So long the job goes on, though nobody waits for its handler.
+    monkeypatch.setattr(SessionTable, "note_error", wait)
+    async with job_worker(database, registry(paint=paint), deadline_seconds=0.1) as services:
+        await enqueue(database, "paint")
+        await relay(database, services)
+        await given_up.wait()
+        contexts[0].log("late")
+        may_end.set()
+        await until_sessions(database, done=1)
+        free.set()
+        request = StreamRequest(job_id=contexts[0].job_id, event_filter=frozenset({EventType.OUTPUT_DATA}))
+        events = [event async for event in services.events.stream_events(request)]
+    printed = [event.data.output for event in events if isinstance(event.data, Output)]
+    assert printed == [b"before, without an end"]
+
+
+async def test_a_handler_that_goes_on_after_its_deadline_keeps_its_slot(database: Database) -> None:
+    free = threading.Event()
+
+    def hang(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            free.wait(60)
+
+    async with job_worker(database, registry(hang=hang), concurrency=1, deadline_seconds=0.1) as services:
+        await enqueue(database, "hang")
+        await relay(database, services)
+        await until(lambda: telemetry.handlers_overdue.read()[()] == 1)
+        (row,) = await database.fetch("SELECT sink_ref FROM airunner.outbox")
+        async with asyncio.timeout(20):
+            while (job := await services.jobs.get_job(row["sink_ref"])).state is not JobState.SCHEDULED:
+                await turns()
+        await turns()
+        assert await services.jobs.get_job(row["sink_ref"]) == job, "nobody takes it, though it is due"
+        free.set()
+        (found,) = await until_sessions(database, done=1)
+        assert telemetry.handlers_overdue.read()[()] == 0
+    assert found["attempts"] == 2
 
 
 async def test_a_worker_of_jobs_has_the_handler_of_every_generation_worker(database: Database) -> None:

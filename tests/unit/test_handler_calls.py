@@ -31,6 +31,8 @@ class NoOutput:
 
     def room(self) -> None: ...
 
+    def seal(self) -> None: ...
+
 
 Call: TypeAlias = HandlerCall[str, NoOutput]
 

@@ -60,6 +60,8 @@ class RememberedOutput:
     def room(self) -> None:
         return None
 
+    def seal(self) -> None: ...
+
 
 def context(output: RememberedOutput | None = None) -> Context:
     return Context(

@@ -86,6 +86,7 @@ def build_worker(
         drain_seconds=worker.drain_seconds,
         handlers=_load_handlers(worker.handlers, "worker.handlers", wrap) if worker.handlers else None,
         closed_queues=job_verdicts.gate.closed_queues if job_verdicts else None,
+        overdue_elsewhere=(lambda: job_verdicts.overdue) if job_verdicts else None,
         handler_processes=worker.handler_processes,
         handler_sources=worker.handlers,
         environment=environment,

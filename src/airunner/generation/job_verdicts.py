@@ -83,6 +83,11 @@ class JobVerdicts:
         """Says of which queues nothing is to be dequeued now."""
         self._loop = asyncio.get_running_loop()
 
+    @property
+    def overdue(self) -> int:
+        """How many handlers go on though their jobs are over; each still takes a slot."""
+        return self._work.overdue
+
     def wrap(self, handlers: Registry) -> Registry:
         """Return handlers whose calls for the generation queue end with a verdict; HandlerError for hooks."""
         return prepare_handlers(handlers).mapped(self._wrap)

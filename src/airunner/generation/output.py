@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from airunner.handlers.in_turn import InTurn
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airunner.handlers.loop_callbacks import LoopCallbacks
 
 _log = get_logger("airunner.generation")
@@ -23,50 +26,78 @@ class LoggedOutput:
     def __init__(self, callbacks: LoopCallbacks, session_id: str, handler: str) -> None:
         self._callbacks = callbacks
         self._facts = {"id": session_id, "handler": handler}
-        self._lock = threading.Lock()
+        self._in_turn = InTurn()
         self._tails = {False: "", True: ""}
-        self._waiting = 0
+        self._lines: deque[tuple[str, bool]] = deque()
+        """Those that wait for the loop, and whether they go to standard error."""
+        self._posted = False
+        self._sealed = False
         self._dropped = 0
+        self._dropped_told = 0
 
     def write(self, text: str, *, is_stderr: bool) -> None:
         """Take output; it is logged when its line ends, or with `flush`."""
-        with self._lock:
-            *lines, tail = (self._tails[is_stderr] + text).split("\n")
-            while len(tail) > _MAX_LINE:
-                lines.append(tail[:_MAX_LINE])
-                tail = tail[_MAX_LINE:]
-            self._tails[is_stderr] = tail
-        for line in lines:
-            self._post(line, is_stderr=is_stderr)
+        self._take(lambda: self._split(text, is_stderr))
 
     def flush(self) -> None:
         """Log the unfinished lines too."""
-        with self._lock:
-            tails, self._tails = self._tails, {False: "", True: ""}
-        for is_stderr, tail in tails.items():
-            if tail:
-                self._post(tail, is_stderr=is_stderr)
+        self._take(self._end_lines)
 
     def progress(self, done: int, total: int, message: str) -> None:
         """Log how far the handler has come."""
-        self._post(f"{done} of {total}{f': {message}' if message else ''}", is_stderr=False)
+        line = f"{done} of {total}{f': {message}' if message else ''}"
+        self._take(lambda: self._add(line, is_stderr=False))
 
     def room(self) -> None:
         """Hold nobody back."""
 
-    def _post(self, line: str, *, is_stderr: bool) -> None:
-        with self._lock:
-            if self._waiting >= _MAX_WAITING:
-                self._dropped += 1
-                return
-            self._waiting += 1
-        self._callbacks.post(lambda: self._write(line, is_stderr=is_stderr))
+    def seal(self) -> None:
+        """Take no more; what has come, unfinished lines too, is logged. Idempotent."""
+        self._take(self._seal)
 
-    def _write(self, line: str, *, is_stderr: bool) -> None:
-        with self._lock:
-            self._waiting -= 1
-            dropped, self._dropped = self._dropped, 0
-        stream = "stderr" if is_stderr else "stdout"
-        _log.info("job.output", line=line[:_MAX_LINE], stream=stream, **self._facts)
-        if dropped:
-            _log.warning("job.output_dropped", lines=dropped, **self._facts)
+    def _take(self, step: Callable[[], None]) -> None:
+        self._in_turn.run(step)
+        # Not in turn: nobody waits for the loop's callbacks while others wait for this output.
+        if self._lines and not self._posted:
+            self._posted = True
+            self._callbacks.post(self._log_lines)
+
+    def _split(self, text: str, is_stderr: bool) -> None:
+        *lines, tail = (self._tails[is_stderr] + text).split("\n")
+        while len(tail) > _MAX_LINE:
+            lines.append(tail[:_MAX_LINE])
+            tail = tail[_MAX_LINE:]
+        self._tails[is_stderr] = tail
+        for line in lines:
+            self._add(line, is_stderr=is_stderr)
+
+    def _end_lines(self) -> None:
+        tails, self._tails = self._tails, {False: "", True: ""}
+        for is_stderr, tail in tails.items():
+            if tail:
+                self._add(tail, is_stderr=is_stderr)
+
+    def _seal(self) -> None:
+        self._end_lines()
+        self._sealed = True
+
+    def _add(self, line: str, *, is_stderr: bool) -> None:
+        if self._sealed:
+            return
+        if len(self._lines) < _MAX_WAITING:
+            self._lines.append((line[:_MAX_LINE], is_stderr))
+        else:
+            self._dropped += 1
+
+    def _log_lines(self) -> None:
+        """Log what waits. On the loop."""
+        # Before anything is taken: what comes from here on is posted anew.
+        self._posted = False
+        for _ in range(len(self._lines)):
+            line, is_stderr = self._lines.popleft()
+            stream = "stderr" if is_stderr else "stdout"
+            _log.info("job.output", line=line, stream=stream, **self._facts)
+        dropped = self._dropped
+        if dropped > self._dropped_told:
+            _log.warning("job.output_dropped", lines=dropped - self._dropped_told, **self._facts)
+            self._dropped_told = dropped

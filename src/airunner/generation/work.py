@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from airunner import telemetry
 from airunner.domain.clock import wait_until
@@ -26,6 +26,7 @@ from airunner.generation.verdict import (
 )
 from airunner.handlers.arguments import INVALID_RESULT
 from airunner.handlers.calls import HandlerCall, HandlerCalls
+from airunner.handlers.context import OutputSink
 from airunner.handlers.loop_callbacks import LoopCallbacks
 from airunner.queues.base import TryAgain
 from airunner.telemetry.logs import get_logger
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from airunner.domain.clock import Clock
     from airunner.generation.sessions import BegunTry, SessionTable
     from airunner.generation.verdict import GenerationSession, Verdict
-    from airunner.handlers.context import Context, OutputSink
+    from airunner.handlers.context import Context
     from airunner.handlers.registry import Handler
 
 _log = get_logger("airunner.generation")
@@ -47,8 +48,6 @@ UNKNOWN_SESSION: Final = "unknown_session"
 _GRACE_SECONDS: Final = 1.0
 _LOST_MARGIN_SECONDS: Final = 60
 _DATABASE_AWAY: Final = RetryPolicy(first_seconds=0.5, max_seconds=30.0)
-
-WorkCall: TypeAlias = "HandlerCall[str, Any]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +66,7 @@ class WorkOptions:
     """How long things may take."""
 
     deadline_seconds: float = 900.0
-    """Of a handler."""
+    """Of a handler, from when it has begun."""
     visibility_seconds: float = 120.0
     """Of what it was taken from; after its deadline and this nobody can hold the work."""
     threads: int = 10
@@ -79,6 +78,29 @@ class WorkOptions:
     def lost_seconds(self) -> float:
         """How long after its last try work without a verdict is lost."""
         return self.deadline_seconds + self.visibility_seconds + _LOST_MARGIN_SECONDS
+
+
+class NoFreeThread(Exception):
+    """A handler was not called: no thread became free for it."""
+
+
+class WorkCall(HandlerCall[str, OutputSink]):
+    """A call that knows whether it has begun; made on the worker's loop. An async one waits for no thread."""
+
+    __slots__ = ("begun",)
+
+    def __init__(
+        self, key: str, handler: Handler, payload_json: str, *, output: OutputSink, context: Context
+    ) -> None:
+        super().__init__(key, handler, payload_json, output=output, context=context)
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.is_async:
+            self.begin()
+
+    def begin(self) -> None:
+        """Take note, on the worker's loop, that it has a thread."""
+        if not self.begun.done():
+            self.begun.set_result(None)
 
 
 class GenerationWork:
@@ -113,7 +135,7 @@ class GenerationWork:
             return _answer_settled(work, begun)
         _log.info("job.start", **_facts(work))
         output, context = make_context(begun.session)
-        call: WorkCall = HandlerCall(work.id, work.handler, work.payload_json, output=output, context=context)
+        call = WorkCall(work.id, work.handler, work.payload_json, output=output, context=context)
         started_at = self._clock.monotonic()
         try:
             verdict: Verdict = read_success(await self._call(call))
@@ -149,17 +171,14 @@ class GenerationWork:
         )
 
     async def _call(self, call: WorkCall) -> str:
-        """Return the result of a handler; TimedOut once its deadline is over."""
+        """Return the result of a handler; TimedOut once its deadline is over, counted from its begin."""
         if self._calls is None:
-            callbacks = LoopCallbacks(asyncio.get_running_loop())
-            self._calls = HandlerCalls(
-                threads=self._options.threads, callbacks=callbacks, on_ended=self._on_ended
-            )
+            self._calls = self._make_calls()
         self._calls.begin([call])
-        due_at = self._clock.now() + int(self._options.deadline_seconds * 1000)
         try:
-            is_over = await wait_until(self._clock, due_at, call.done())
-        except asyncio.CancelledError:
+            await self._wait_for_thread(call)
+            is_over = await wait_until(self._clock, self._after(self._options.deadline_seconds), call.done())
+        except (asyncio.CancelledError, NoFreeThread):
             await self._stop(call)
             raise
         if not is_over:
@@ -168,14 +187,39 @@ class GenerationWork:
                 raise TimedOut(f"the handler took longer than {self._options.deadline_seconds:g} s")
         return await call.done()
 
+    def _make_calls(self) -> HandlerCalls[WorkCall]:
+        callbacks = LoopCallbacks(asyncio.get_running_loop())
+
+        def run_sync(call: WorkCall) -> None:
+            callbacks.post(call.begin)
+            call.run()
+
+        return HandlerCalls(
+            threads=self._options.threads,
+            callbacks=callbacks,
+            on_ended=self._on_ended,
+            run_sync=run_sync,
+        )
+
+    async def _wait_for_thread(self, call: WorkCall) -> None:
+        # With more than this and its deadline it would be lost while it runs.
+        seconds = self._options.visibility_seconds
+        if not await wait_until(self._clock, self._after(seconds), call.begun):
+            raise NoFreeThread(f"no thread became free for the handler in {seconds:g} s")
+
+    def _after(self, seconds: float) -> int:
+        return self._clock.now() + int(seconds * 1000)
+
     async def _stop(self, call: WorkCall) -> None:
-        """Ask a handler to end and wait a moment for it; from then on it only takes a slot until it does."""
+        """Ask a handler to end and wait a moment for it; then it is heard no more, and only takes a slot."""
         call.stop()
         with suppress(asyncio.CancelledError):
-            await wait_until(self._clock, self._clock.now() + int(_GRACE_SECONDS * 1000), call.done())
+            await wait_until(self._clock, self._after(_GRACE_SECONDS), call.done())
         if not call.settled:
             self._overdue.add(call)
             call.done().cancel()
+            # One that prints without end would be heard without end.
+            call.output.seal()
             _log.warning("handler.overdue", id=call.key, handler=call.handler.name)
         elif call.failed:
             call.done().exception()

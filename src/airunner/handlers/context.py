@@ -30,6 +30,9 @@ class OutputSink(Protocol):
     def room(self) -> Awaitable[None] | None:
         """Return what an async handler awaits before it goes on, while it has written too much; else None."""
 
+    def seal(self) -> None:
+        """Take no more: whatever comes from now on goes nowhere, and raises nothing. Idempotent."""
+
 
 class StopFlag:
     """Whether a handler should end; cheap for the many that never ask. Safe to use from any thread."""

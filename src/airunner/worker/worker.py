@@ -28,6 +28,8 @@ from airunner.worker.source import JobSource, Subscription
 from airunner.worker.watchdog import LoopWatchdog
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airunner.domain.clock import Clock
     from airunner.services.api import EventsApi, HoldingApi
     from airunner.worker.attempt import Attempt, JobOutcome
@@ -64,6 +66,8 @@ class WorkerOptions:
     """The Python functions that do jobs; what they print and log goes to their jobs while the worker runs."""
     closed_queues: ClosedQueues | None = None
     """Asked before each dequeue: from which queues nothing is to be taken now."""
+    overdue_elsewhere: Callable[[], int] | None = None
+    """How many handlers go on that the given ones called and wait for no more; each still takes a slot."""
     handler_processes: int = 0
     """How many processes run the sync handlers, each one at a time; with 0 they run in threads."""
     handler_sources: tuple[str, ...] = ()
@@ -129,7 +133,7 @@ class Worker:
         gauges = (
             telemetry.worker_slots.follow(lambda: options.concurrency),
             telemetry.attempts_running.follow(lambda: self._consumer.running),
-            telemetry.handlers_overdue.follow(lambda: self._fast_path.overdue),
+            telemetry.handlers_overdue.follow(self._overdue),
         )
         if options.handlers and options.handler_processes:
             self._runner.reaper.ensure()
@@ -172,7 +176,11 @@ class Worker:
 
     def _slots(self) -> int:
         """How many attempts may be at work: a handler that outlives its attempt still takes its slot."""
-        return self._options.concurrency - self._fast_path.overdue
+        return self._options.concurrency - self._overdue()
+
+    def _overdue(self) -> int:
+        elsewhere = self._options.overdue_elsewhere
+        return self._fast_path.overdue + (elsewhere() if elsewhere else 0)
 
     def _consumer_options(self) -> ConsumerOptions:
         options = self._options

@@ -20,6 +20,7 @@ from airunner.handlers.arguments import HandlerError
 from airunner.handlers.calls import HandlerCall
 from airunner.handlers.capture import captured
 from airunner.handlers.context import Context
+from airunner.handlers.in_turn import InTurn
 from airunner.handlers.loading import load_handlers
 from airunner.worker.handlers.failures import details_of, summary_of
 from airunner.worker.handlers.frames import encode, receive
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str]) -> None:
     connection.set_inheritable(False)
     # A process that a handler forks has nothing to tell; with the socket it would hide our own end.
     os.register_at_fork(after_in_child=connection.close)
-    worker = _WorkerConnection(connection)
+    worker = WorkerConnection(connection)
     try:
         handlers = load_handlers(arguments[1:])
     except HandlerError as error:
@@ -53,11 +54,11 @@ def main(arguments: Sequence[str]) -> None:
 
 
 class WorkerOutput:
-    """Implements OutputSink: passes everything on, until its call is over."""
+    """Implements OutputSink: passes everything on, until it is sealed."""
 
-    def __init__(self, worker: _WorkerConnection) -> None:
+    def __init__(self, worker: WorkerConnection) -> None:
         self._worker = worker
-        self.is_over = False
+        self._sealed = False
 
     def write(self, text: str, *, is_stderr: bool) -> None:
         """Take output; blocks while the worker takes none."""
@@ -75,29 +76,44 @@ class WorkerOutput:
     def room(self) -> None:
         """Return None: no async handler is here."""
 
+    def seal(self) -> None:
+        """Pass on nothing more, not even what has come and was not sent: the next job would get it."""
+        self._worker.in_turn.run(self._seal)
+
+    def _seal(self) -> None:
+        self._sealed = True
+
     def _tell(self, *message: object) -> None:
-        if not self.is_over:
-            self._worker.tell(*message)
+        frame = encode(*message)
+        self._worker.in_turn.run(lambda: self._pass_on(frame))
+
+    def _pass_on(self, frame: bytes) -> None:
+        if not self._sealed:
+            self._worker.send(frame)
 
 
-class _WorkerConnection:
+class WorkerConnection:
     """The other end: orders come from it, and what becomes of them goes there."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._sending = threading.Lock()
         self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        self.in_turn = InTurn()
+        """Whoever sends does so in turn: no message gets into another."""
 
     def tell(self, *message: object) -> None:
         """Send a message; blocks while the worker takes none. After a fork nothing is sent."""
         frame = encode(*message)
-        with self._sending:
-            try:
-                self._connection.sendall(frame)
-            except OSError:
-                if self._connection.fileno() >= 0:
-                    # The worker is gone: nobody would see what this process does.
-                    os._exit(1)
+        self.in_turn.run(lambda: self.send(frame))
+
+    def send(self, frame: bytes) -> None:
+        """Send an encoded message, in turn."""
+        try:
+            self._connection.sendall(frame)
+        except OSError:
+            if self._connection.fileno() >= 0:
+                # The worker is gone: nobody would see what this process does.
+                os._exit(1)
 
     def listen(self, handlers: Registry) -> None:
         """Take orders until the worker is gone, and end this process then, whatever it does."""
@@ -115,11 +131,14 @@ class _WorkerConnection:
     def serve(self) -> None:
         """Do calls, one after the other."""
         while True:
-            call = self._calls.get()
-            self.tell("begun")
-            Variables().run(call.run)
-            call.output.is_over = True
-            self.tell(*_end(call))
+            self.do(self._calls.get())
+
+    def do(self, call: _Call) -> None:
+        """Do a call; its end is the last that the worker hears of it."""
+        self.tell("begun")
+        Variables().run(call.run)
+        call.output.seal()
+        self.tell(*_end(call))
 
     def _ordered(
         self, handlers: Registry, name: str, payload_json: str, context: dict[str, Any] | None

@@ -135,10 +135,18 @@ class JobOutput:
             self._held_back = (*self._held_back, held_back)
         return held_back
 
+    def seal(self) -> None:
+        """Take no more; what waits, unfinished lines too, is passed on. Idempotent."""
+        with self._room:
+            self._flush()
+            self._note_loss()
+            self._sealed = True
+            self._let_go_on()
+
     async def close(self) -> None:
         """Take no more, and pass on what waits, unfinished lines too. On the loop of the attempt."""
         if self._splitters:
-            self._seal()
+            self.seal()
         while self._pending or self._waiting or self._progress:
             if self._waiting:
                 await asyncio.wait({self._waiting})
@@ -156,13 +164,6 @@ class JobOutput:
         self._sealed = self._closed = True
         self._pending, self._progress, self._bytes = [], None, 0
         self._let_go_on()
-
-    def _seal(self) -> None:
-        with self._room:
-            self._flush()
-            self._note_loss()
-            self._sealed = True
-            self._let_go_on()
 
     def _flush(self) -> None:
         for is_stderr, splitter in self._splitters.items():
