@@ -87,6 +87,9 @@ class Silent:
     def room(self) -> None:
         """Hold nobody back."""
 
+    def seal(self) -> None:
+        """Take no more."""
+
 
 class Side(Protocol):
     """One of the two sinks, with what works behind it."""
