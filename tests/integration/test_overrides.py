@@ -22,7 +22,7 @@ from airunner.domain.execution import BatchingConfig, ExecutionConfig
 from airunner.domain.job import JobParams
 from airunner.domain.requests import BatchingOverride, ExecutionOverride, StreamRequest
 from airunner.services.composition import ServiceRules
-from airunner.services.jobs import JobRules
+from airunner.services.job_requests import JobRules
 from airunner.stores.memory import MemoryStore
 from airunner.testing.conditions import until
 from airunner.testing.factories import NEVER_SECONDS, make_request, make_services

@@ -13,7 +13,7 @@ from airunner.domain.answers import Enqueued
 from airunner.domain.errors import AirunnerError, ResourceExhausted
 from airunner.domain.job import JobState
 from airunner.services.composition import ServiceRules, Services
-from airunner.services.jobs import JobRules
+from airunner.services.job_requests import JobRules
 from airunner.stores.records import Demand
 from airunner.stores.sqlite import SqliteStore, operations, schema
 from airunner.stores.sqlite.depth import count_scheduled

@@ -31,7 +31,7 @@ def build_services(
     """
     from airunner.domain.execution import BatchingConfig, ExecutionConfig
     from airunner.services.composition import ServiceRules, Services
-    from airunner.services.jobs import JobRules
+    from airunner.services.job_requests import JobRules
     from airunner.stores.records import Retention
 
     batching = settings.execution.batching

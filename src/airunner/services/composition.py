@@ -15,7 +15,8 @@ from airunner.services.call_log import write_waiting
 from airunner.services.dispatcher import Dispatcher
 from airunner.services.events import EventService
 from airunner.services.fleet import FleetService
-from airunner.services.jobs import JobRules, JobService
+from airunner.services.job_requests import JobRules
+from airunner.services.jobs import JobService
 from airunner.services.maintenance import Maintenance, PartsWatch
 from airunner.services.notifier import Notifier
 from airunner.services.queue_names import QueueNames

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from airunner import telemetry
 from airunner.codec.events import encode_events
-from airunner.codec.execution import encode_execution, merge_execution
-from airunner.codec.jobs import encode_params
 from airunner.domain import limits
 from airunner.domain.answers import DequeuedJob, HeldJob, QueuePage, WorkerPage
 from airunner.domain.errors import (
@@ -20,8 +17,7 @@ from airunner.domain.errors import (
     InvalidArgument,
     Unavailable,
 )
-from airunner.domain.execution import ExecutionConfig
-from airunner.domain.job import JobState, mint_uuid
+from airunner.domain.job import JobState
 from airunner.domain.lifecycle import held
 from airunner.domain.listing import abridged
 from airunner.domain.outcomes import prepare_entries, send_entries, single
@@ -30,8 +26,9 @@ from airunner.services import metrics
 from airunner.services.api import all_queues, all_workers
 from airunner.services.call_log import log_cancelled, log_enqueued, log_paused, log_retried
 from airunner.services.caller import current_caller
+from airunner.services.job_requests import JobRequests, release_of, retried_job
 from airunner.services.notifier import BellKind, end_bell, holder_bell
-from airunner.stores.records import AttemptKey, Completion, Demand, NewJob, Release
+from airunner.stores.records import AttemptKey, Completion, NewJob, Release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,24 +49,14 @@ if TYPE_CHECKING:
     )
     from airunner.domain.token import TokenSigner
     from airunner.services.admission import Admission
-    from airunner.services.caller import Caller
     from airunner.services.dispatcher import Dispatcher
+    from airunner.services.job_requests import JobRules
     from airunner.services.notifier import Notifier
     from airunner.services.queue_names import QueueNames
     from airunner.services.settings.execution import LiveExecution
     from airunner.services.watchers import Watchers
     from airunner.services.worker_registry import WorkerRegistry
     from airunner.stores.base import JobStore
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRules:
-    """What the operator decides about jobs."""
-
-    execution: ExecutionConfig = ExecutionConfig()
-    visibility_timeout_seconds: int = limits.DEFAULT_VISIBILITY_SECONDS
-    max_attempts: int = limits.DEFAULT_MAX_ATTEMPTS
-    max_queued: int = 0
 
 
 class InstanceGate(Protocol):
@@ -108,8 +95,8 @@ class JobService:
         self._workers = workers
         self._admission = admission
         self._queue_names = queue_names
-        self._execution = execution
-        self._rules = rules
+        self._requests = JobRequests(rules, execution, queue_names)
+        self._max_queued = rules.max_queued
         self._instance_gate = instance_gate
         self._stopping = False
 
@@ -123,19 +110,19 @@ class JobService:
         now, caller = self._clock.now(), current_caller.get()
         if self._queue_names.full:
             await self._queue_names.make_room([request.queue for request in requests])
-        prepared = prepare_entries(requests, lambda request: self._prepare(request, caller, now))
+        prepared = prepare_entries(requests, lambda request: self._requests.new_job(request, caller, now))
         return await send_entries(prepared, lambda jobs: self._store_new(jobs, log_enqueued))
 
     async def enqueue_job(self, request: EnqueueRequest) -> Enqueued:
         """Add one job, or raise why not."""
         if self._queue_names.full:
             await self._queue_names.make_room([request.queue])
-        job = self._prepare(request, current_caller.get(), self._clock.now())
+        job = self._requests.new_job(request, current_caller.get(), self._clock.now())
         return single(await self._store_new([job], log_enqueued))
 
     async def dequeue_jobs(self, request: DequeueRequest) -> Sequence[DequeuedJob]:
         """Claim jobs; wait for the first ones if there are none."""
-        demand, wait_seconds = self._demand(request)
+        demand, wait_seconds = self._requests.demand(request, current_caller.get())
         if self._instance_gate and demand.instance_id:
             await self._instance_gate.check(demand.instance_id)
         self._workers.requested(demand, request.abilities, self._clock.now())
@@ -219,18 +206,8 @@ class JobService:
 
     async def release_encoded(self, request: ReleaseRequest, events: Sequence[EncodedEvent]) -> JobState:
         """Give a held job back, with events that are encoded already."""
-        limits.check_range(request.delay_seconds, "delay_seconds", 0, limits.MAX_DELAY_SECONDS)
-        limits.check_size(request.error, "error_message", limits.MAX_ERROR_TEXT_BYTES)
-        if request.unstarted and (events or request.error):
-            raise InvalidArgument("an unstarted attempt has neither events nor an error")
         token = self._held_token(request.task_token)
-        release = Release(
-            key=_key(token),
-            delay_seconds=request.delay_seconds,
-            unstarted=request.unstarted,
-            error=request.error,
-            events=events,
-        )
+        release = release_of(request, _key(token), events)
         now = self._clock.now()
         life = await self._store.release_job(release, now)
         metrics.released(life, events, now)
@@ -314,29 +291,7 @@ class JobService:
         job_id = limits.check_uuid(job_id, "job_id")
         request_id = limits.check_uuid(request_id, "request_id")
         job = await self._find(job_id)
-        if not job.state.terminal:
-            raise FailedPrecondition("only a job that has ended can be retried")
-        if job.abridged:
-            raise FailedPrecondition("the parameters of this job cannot be read")
-        if missing := job.params.missing_secrets:
-            raise FailedPrecondition(
-                f"secrets were dropped when the job ended: {', '.join(missing)}; enqueue it anew with them"
-            )
-        now = self._clock.now()
-        copy = NewJob(
-            job_id=mint_uuid(now),
-            queue=job.queue,
-            principal=current_caller.get().principal,
-            request_id=request_id,
-            fingerprint=hashlib.sha256(f"retry {job_id}".encode()).digest(),
-            params=job.params,
-            params_bytes=encode_params(job.params),
-            execution=job.execution,
-            max_attempts=job.life.max_attempts,
-            created_at=now,
-            due_at=now,
-            retried_from=job_id,
-        )
+        copy = retried_job(job, request_id, current_caller.get(), self._clock.now())
         enqueued = single(await self._store_new([copy], log_retried))
         return (await self._store.get_job(enqueued.job_id)).masked()
 
@@ -387,38 +342,10 @@ class JobService:
         """Return a job that the caller may see; any other is not found."""
         return await self._store.get_job(job_id, queues=current_caller.get().queues, abridge=abridge)
 
-    def _prepare(self, request: EnqueueRequest, caller: Caller, now: int) -> NewJob:
-        caller.check_queue(limits.check_queue(request.queue))
-        request.params.validate()
-        delay = limits.check_range(request.delay_seconds, "delay_seconds", 0, limits.MAX_DELAY_SECONDS)
-        max_attempts = limits.in_range_or_default(
-            request.max_attempts, "max_attempts", self._rules.max_attempts, 1, limits.MAX_ATTEMPTS
-        )
-        params_bytes = request.params_bytes or encode_params(request.params)
-        limits.check_size(params_bytes, "job_params", limits.MAX_PARAMS_BYTES)
-        override = request.execution_bytes or (
-            encode_execution(request.execution) if request.execution else b""
-        )
-        execution = self._execution.current
-        return NewJob(
-            job_id=mint_uuid(now),
-            # Last of all: a request that is refused for something else makes no queue.
-            queue=self._queue_names.check(request.queue),
-            principal=caller.principal,
-            request_id=limits.check_uuid(request.request_id, "request_id"),
-            fingerprint=_fingerprint(request.queue, delay, request.max_attempts, params_bytes, override),
-            params=request.params,
-            params_bytes=params_bytes,
-            execution=merge_execution(override, execution) if override else execution,
-            max_attempts=max_attempts,
-            created_at=now,
-            due_at=now + delay * 1000,
-        )
-
     async def _store_new(
         self, jobs: Sequence[NewJob], log: Callable[[Sequence[NewJob]], None]
     ) -> Sequence[Enqueued | AirunnerError]:
-        outcomes = await self._store.enqueue_jobs(jobs, max_queued=self._rules.max_queued)
+        outcomes = await self._store.enqueue_jobs(jobs, max_queued=self._max_queued)
         added = [job for job, outcome in zip(jobs, outcomes, strict=True) if _is_new(job, outcome)]
         telemetry.jobs_enqueued.add(len(added))
         log(added)
@@ -436,39 +363,6 @@ class JobService:
             now,
         )
         return [life if isinstance(life, AirunnerError) else life.state for life in outcomes]
-
-    def _demand(self, request: DequeueRequest) -> tuple[Demand, int]:
-        limits.check_range(len(request.more_queues), "more_queues", 0, limits.MAX_MORE_QUEUES)
-        caller = current_caller.get()
-        queues = tuple(dict.fromkeys((request.queue, *request.more_queues)))
-        for queue in queues:
-            caller.check_queue(limits.check_queue(queue))
-        for field in ("worker_id", "instance_id"):
-            limits.check_size(getattr(request, field), field, limits.MAX_NAME_BYTES)
-        wait_seconds = request.wait_seconds
-        if wait_seconds is None:
-            wait_seconds = limits.DEFAULT_DEQUEUE_WAIT_SECONDS
-        limits.check_range(wait_seconds, "wait_seconds", 0, limits.MAX_DEQUEUE_WAIT_SECONDS)
-        lease_seconds = request.first_lease_seconds
-        demand = Demand(
-            queues=queues,
-            first_lease_seconds=limits.check_range(
-                lease_seconds, "first_lease_seconds", 0, limits.MAX_VISIBILITY_SECONDS
-            ),
-            max_jobs=limits.in_range_or_default(request.max_jobs, "max_jobs", 1, 1, limits.MAX_DEQUEUE_JOBS),
-            visibility_seconds=limits.in_range_or_default(
-                request.visibility_timeout_seconds,
-                "visibility_timeout_seconds",
-                self._rules.visibility_timeout_seconds,
-                1,
-                limits.MAX_VISIBILITY_SECONDS,
-            ),
-            worker_id=request.worker_id,
-            instance_id=request.instance_id,
-            waits=wait_seconds > 0,
-            abilities=_ability_keys(request),
-        )
-        return demand, wait_seconds
 
     async def _linked(self, job: Job) -> Job:
         """Return a job with the addresses of its payloads; nothing masks what is read there."""
@@ -507,18 +401,5 @@ def _is_new(new_job: NewJob, outcome: Enqueued | AirunnerError) -> bool:
     return not isinstance(outcome, AirunnerError) and outcome.job_id == new_job.job_id
 
 
-def _ability_keys(request: DequeueRequest) -> frozenset[str] | None:
-    if request.abilities is None:
-        return None
-    request.abilities.validate()
-    return request.abilities.keys
-
-
 def _key(token: TaskToken) -> AttemptKey:
     return AttemptKey(token.job_id, token.attempt, token.receipt)
-
-
-def _fingerprint(queue: str, delay: int, max_attempts: int, params: bytes, override: bytes) -> bytes:
-    """Return a hash of all that a request says, before defaults: two with the same id can differ in it."""
-    head = f"{queue} {delay} {max_attempts} {len(params)} ".encode()
-    return hashlib.sha256(head + params + override).digest()

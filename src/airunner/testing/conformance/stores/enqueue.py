@@ -16,7 +16,7 @@ from airunner.domain.job import JobParams, JobState
 from airunner.domain.listing import JobQuery
 from airunner.domain.requests import EnqueueRequest
 from airunner.services.composition import ServiceRules
-from airunner.services.jobs import JobRules
+from airunner.services.job_requests import JobRules
 from airunner.testing.factories import NEVER_SECONDS, make_request
 
 if TYPE_CHECKING:
