@@ -175,6 +175,18 @@ async def test_an_orphan_is_marked_and_terminated_when_it_is_seen_again(bench: B
     assert told(await bench.run(ORPHANS)) == []
 
 
+async def test_a_mark_stands_for_five_minutes_also_where_the_run_that_made_it_was_slow(bench: Bench) -> None:
+    """A dequeue that began right before it has to be over."""
+    bench.add("i-1")
+    bench.instances.before = lambda _: bench.clock.advance(360)
+    assert told(await bench.run(ORPHANS)) == [("marked", "i-1")]
+    bench.instances.before = None
+    bench.clock.advance(299)
+    assert told(await bench.run(ORPHANS)) == [("spared", "i-1")]
+    bench.clock.advance(1)
+    assert told(await bench.run(ORPHANS)) == [("terminated", "i-1")]
+
+
 async def test_without_an_old_instance_no_job_and_no_record_is_read(bench: Bench) -> None:
     bench.add(*(f"i-{number}" for number in range(50)), age_hours=6)
     bench.instances.page_size = 20
@@ -315,6 +327,18 @@ async def test_a_sighting_of_the_instance_begins_anew(bench: Bench) -> None:
     bench.instances.hidden = {"i-1"}
     assert [kind for kind, _ in told(await bench.run(STALE))] == ["marked"]
     assert bench.parameters.known
+
+
+async def test_a_parameter_is_seen_twice_five_minutes_apart_also_by_a_slow_run(bench: Bench) -> None:
+    bench.put("i-gone")
+    name = bench.parameters.name_of("i-gone")
+    bench.parameters.before = lambda _: bench.clock.advance(360)
+    assert told(await bench.run(STALE)) == [("marked", name)]
+    bench.parameters.before = None
+    bench.clock.advance(299)
+    assert told(await bench.run(STALE)) == []
+    bench.clock.advance(1)
+    assert told(await bench.run(STALE)) == [("deleted", name)]
 
 
 async def test_the_breaker_guards_parameters_from_an_ec2_that_answers_nothing(bench: Bench) -> None:

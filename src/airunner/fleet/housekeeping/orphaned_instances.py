@@ -128,7 +128,7 @@ class OrphanedInstances:
             name, seen = instance.instance_id, _seen(instance, record)
             action = run.plan(ActionKind.MARKED, name, _why(run, instance), seen)
             with run.acting(action):
-                is_done = run.dry_run or await self._records.mark_draining(record, run.now)
+                is_done = run.dry_run or await self._records.mark_draining(record, action.at)
             if is_done:
                 run.record(action)
             else:

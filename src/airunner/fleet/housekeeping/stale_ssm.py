@@ -115,7 +115,7 @@ class StaleParameters:
             action = run.plan(ActionKind.MARKED, self._parameters.name_of(instance_id), why, "")
             with run.acting(action):
                 if not run.dry_run:
-                    await self._records.note_stale(instance_id, run.now)
+                    await self._records.note_stale(instance_id, action.at)
             run.record(action)
 
 
