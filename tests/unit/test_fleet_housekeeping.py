@@ -329,6 +329,21 @@ async def test_a_sighting_of_the_instance_begins_anew(bench: Bench) -> None:
     assert bench.parameters.known
 
 
+async def test_an_assignment_begins_anew(bench: Bench) -> None:
+    """Nobody looks for the instance of a young parameter, so that it is not seen in between."""
+    bench.add("i-1")
+    bench.put("i-1")
+    name = bench.parameters.name_of("i-1")
+    bench.instances.hidden = {"i-1"}
+    assert told(await bench.run(STALE)) == [("marked", name)]
+    bench.put("i-1", age_hours=0)
+    bench.clock.advance(HOUR + 1)
+    assert told(await bench.run(STALE, dry_run=True)) == [("marked", name)]
+    assert told(await bench.run(STALE)) == [("marked", name)]
+    bench.clock.advance(300)
+    assert told(await bench.run(STALE)) == [("deleted", name)]
+
+
 async def test_a_parameter_is_seen_twice_five_minutes_apart_also_by_a_slow_run(bench: Bench) -> None:
     bench.put("i-gone")
     name = bench.parameters.name_of("i-gone")
