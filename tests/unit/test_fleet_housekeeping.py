@@ -212,6 +212,18 @@ async def test_an_instance_with_a_job_is_spared_and_its_mark_is_taken_back(bench
     assert bench.records.instances["i-1"].draining_since == 0
 
 
+async def test_a_mark_from_before_a_stop_and_a_start_is_no_first_sight(bench: Bench) -> None:
+    """EC2 gives an instance that is started again a new launch time."""
+    bench.add("i-1")
+    await bench.run(ORPHANS)
+    bench.clock.advance(24 * HOUR)
+    bench.add("i-1")
+    assert told(await bench.run(ORPHANS)) == [("unmarked", "i-1")]
+    assert told(await bench.run(ORPHANS)) == [("marked", "i-1")]
+    bench.clock.advance(300)
+    assert told(await bench.run(ORPHANS)) == [("terminated", "i-1")]
+
+
 async def test_an_instance_that_was_assigned_lately_is_spared(bench: Bench) -> None:
     bench.add("i-1")
     await bench.records.assign("i-1", "builds", bench.clock.now())
