@@ -19,6 +19,7 @@ from airunner.testing.clock import ManualClock
 from tests.doubles.aws.emulator import EmulatorProcess
 from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.strict import StrictAws, StrictProxy
+from tests.support.aws import client
 from tests.support.aws_stores import options_of
 from tests.support.fleet_aws import launch
 
@@ -79,6 +80,18 @@ async def test_instances_are_found_by_tag_and_terminated(
     states = {name: instance.state for name, instance in (await instances.find(made)).items()}
     assert (states[made[0]], states[made[1]]) == (InstanceState.TERMINATED, InstanceState.RUNNING)
     assert set(await listed(instances, aws_env)) == set(made[1:])
+
+
+async def test_an_instance_that_is_protected_stays_and_all_others_are_terminated(
+    aws: StrictProxy, account: Aws, aws_env: str
+) -> None:
+    made = await launch(aws.url, 4, pool=aws_env)
+    async with client("ec2", aws.url) as ec2:
+        await ec2.modify_instance_attribute(InstanceId=made[1], DisableApiTermination={"Value": True})
+    instances = Ec2Instances(account)
+    assert await instances.terminate([*made, f"i-{0:017x}"]) == [made[1]]
+    assert set(await listed(instances, aws_env)) == {made[1]}
+    assert await instances.terminate([made[1]]) == [made[1]]
 
 
 async def test_all_pages_of_more_than_a_thousand_instances_are_followed(

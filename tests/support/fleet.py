@@ -86,12 +86,16 @@ class FakeFaults:
 
 
 class FakeInstances(FakeFaults):
-    """Implements Instances. `hidden` are those that a lagging description leaves out."""
+    """Implements Instances. `hidden` are those that a lagging description leaves out.
+
+    `protected` are those that somebody has protected from termination.
+    """
 
     def __init__(self, *instances: Instance, page_size: int = 1000) -> None:
         super().__init__()
         self.known = {instance.instance_id: instance for instance in instances}
         self.hidden: set[str] = set()
+        self.protected: set[str] = set()
         self.page_size = page_size
 
     async def managed(self, states: Collection[InstanceState]) -> AsyncIterator[Sequence[Instance]]:
@@ -104,10 +108,11 @@ class FakeInstances(FakeFaults):
         self.call("find")
         return {name: found for name, found in self._shown().items() if name in instance_ids}
 
-    async def terminate(self, instance_ids: Sequence[str]) -> None:
+    async def terminate(self, instance_ids: Sequence[str]) -> Collection[str]:
         self.call("terminate")
-        for name in instance_ids:
+        for name in set(instance_ids) - self.protected:
             self.known[name] = replace(self.known[name], state=InstanceState.TERMINATED)
+        return self.protected.intersection(instance_ids)
 
     def _shown(self) -> dict[str, Instance]:
         return {name: found for name, found in self.known.items() if name not in self.hidden}

@@ -212,6 +212,18 @@ async def test_an_instance_with_a_job_is_spared_and_its_mark_is_taken_back(bench
     assert bench.records.instances["i-1"].draining_since == 0
 
 
+async def test_an_instance_that_is_protected_is_spared_and_keeps_no_other_from_its_end(bench: Bench) -> None:
+    bench.add("i-1", "i-2")
+    await bench.run(ORPHANS)
+    bench.clock.advance(400)
+    bench.instances.protected = {"i-1"}
+    bench.add("i-3")
+    run = await bench.run(ORPHANS)
+    assert told(run) == [("spared", "i-1"), ("terminated", "i-2"), ("marked", "i-3")]
+    assert (run.outcome, run.changed, bench.ended()) == (RunOutcome.DONE, 2, {"i-2"})
+    assert "protected" in run.actions[0].why
+
+
 async def test_a_mark_from_before_a_stop_and_a_start_is_no_first_sight(bench: Bench) -> None:
     """EC2 gives an instance that is started again a new launch time."""
     bench.add("i-1")

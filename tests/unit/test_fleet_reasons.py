@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from structlog.testing import capture_logs
@@ -256,7 +256,7 @@ async def test_a_run_that_loses_its_lease_leaves_what_it_did_on_record(fleet: Fl
 async def test_one_that_is_killed_has_logged_what_it_did(fleet: Fleet) -> None:
     fleet.launch("i-1", marked=True)
 
-    async def die(instance_ids: Sequence[str]) -> None:
+    async def die(instance_ids: Sequence[str]) -> NoReturn:
         raise asyncio.CancelledError
 
     fleet.instances.terminate = die  # type: ignore[method-assign]

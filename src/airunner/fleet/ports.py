@@ -34,8 +34,11 @@ class Instances(Protocol):
     async def find(self, instance_ids: Collection[str]) -> Mapping[str, Instance]:
         """Return those of these instances that exist, terminated ones included; others are left out."""
 
-    async def terminate(self, instance_ids: Sequence[str]) -> None:
-        """Terminate instances for good. One that is terminated already, or gone, is no error."""
+    async def terminate(self, instance_ids: Sequence[str]) -> Collection[str]:
+        """Terminate instances for good; return those that are protected from that, and stay.
+
+        One that is terminated already, or gone, is no error.
+        """
 
 
 class RunnerParameters(Protocol):

@@ -20,9 +20,11 @@ POOL_TAG: Final = "runs-fleet:pool"
 _PAGE: Final = 1000
 _FILTER_VALUES: Final = 200
 _ENDED_AT_ONCE: Final = 100
+# Of one that EC2 does not know; our table of errors keeps what comes after the last dot.
 _ABSENT: Final = "InvalidInstanceID.NotFound"
-# Our table of errors keeps what comes after the last dot.
-_ABSENT_CODES: Final = frozenset({_ABSENT, _ABSENT.rpartition(".")[2]})
+# Of one whose attribute DisableApiTermination is set.
+_PROTECTED: Final = "OperationNotPermitted"
+_REFUSALS: Final = frozenset({_ABSENT, _ABSENT.rpartition(".")[2], _PROTECTED})
 
 
 class Ec2Instances:
@@ -46,22 +48,25 @@ class Ec2Instances:
                 found |= {instance.instance_id: instance for instance in page}
         return found
 
-    async def terminate(self, instance_ids: Sequence[str]) -> None:
-        """Terminate instances; where EC2 does not know one of them, the others one by one."""
+    async def terminate(self, instance_ids: Sequence[str]) -> Collection[str]:
+        """Terminate instances, a hundred in a call; return those that are protected from that."""
+        protected: list[str] = []
         for some in split_by_count(instance_ids, _ENDED_AT_ONCE):
-            if not await self._terminate(some) and len(some) > 1:
-                for instance_id in some:
-                    await self._terminate([instance_id])
+            protected += await self._terminate(some)
+        return protected
 
-    async def _terminate(self, instance_ids: Sequence[str]) -> bool:
-        """Return whether EC2 knew all of them; otherwise none is terminated."""
+    async def _terminate(self, instance_ids: Sequence[str]) -> list[str]:
+        """Terminate instances in one call; where EC2 refuses that for one of them, each by itself."""
         try:
-            await self._aws.ec2("TerminateInstances", expected=_ABSENT_CODES, InstanceIds=list(instance_ids))
+            await self._aws.ec2("TerminateInstances", expected=_REFUSALS, InstanceIds=list(instance_ids))
         except Refused as error:
-            if error.code in _ABSENT_CODES:
-                return False
-            raise
-        return True
+            if error.code not in _REFUSALS:
+                raise
+            if len(instance_ids) == 1:
+                return list(instance_ids) if error.code == _PROTECTED else []
+        else:
+            return []
+        return [name for one in instance_ids for name in await self._terminate([one])]
 
     async def _pages(self, filters: Mapping[str, list[str]], **options: Any) -> AsyncIterator[list[Instance]]:
         named = [{"Name": name, "Values": values} for name, values in filters.items()]

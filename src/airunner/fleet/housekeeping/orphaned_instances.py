@@ -142,11 +142,15 @@ class OrphanedInstances:
             await run.keep()
             actions = [_termination(run, instance, record) for instance, record in some]
             with run.acting(*actions):
-                if not run.dry_run:
-                    await self._instances.terminate([instance.instance_id for instance, _ in some])
-                    fleet_metrics.orphans_terminated.add(len(some))
+                names = [instance.instance_id for instance, _ in some]
+                protected = () if run.dry_run else await self._instances.terminate(names)
+            if not run.dry_run:
+                fleet_metrics.orphans_terminated.add(len(some) - len(protected))
             for action in actions:
-                run.record(action)
+                if action.target in protected:
+                    run.spare(action.target, "it is protected from termination", action.seen)
+                else:
+                    run.record(action)
 
 
 def _termination(run: TaskRun, instance: Instance, record: InstanceRecord) -> RecordedAction:
