@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MANAGED_TAG: Final = "runs-fleet:managed"
 POOL_TAG: Final = "runs-fleet:pool"
+ENVIRONMENT_TAG: Final = "runs-fleet:env"
+"""The tag that makes an instance one of the fleet of one environment; without it, it is one of each."""
 _PAGE: Final = 1000
 _FILTER_VALUES: Final = 200
 _ENDED_AT_ONCE: Final = 100
@@ -28,17 +30,19 @@ _REFUSALS: Final = frozenset({_ABSENT, _ABSENT.rpartition(".")[2], _PROTECTED})
 
 
 class Ec2Instances:
-    """Implements Instances."""
+    """Implements Instances. Those that a tag gives to another environment are none of the fleet."""
 
-    def __init__(self, aws: Aws) -> None:
+    def __init__(self, aws: Aws, *, env: str = "") -> None:
+        """`env` is the environment of the fleet; without one, it has the instances of all."""
         self._aws = aws
+        self._env = env
 
     async def managed(self, states: Collection[InstanceState]) -> AsyncIterator[Sequence[Instance]]:
         """Yield all instances with the tag that are in one of these states, a page of EC2 at a time."""
         names = sorted(state.value for state in states)
         filters = {f"tag:{MANAGED_TAG}": ["true"], "instance-state-name": names}
         async for page in self._pages(filters, MaxResults=_PAGE):
-            yield page
+            yield [instance for instance in page if instance.is_managed]
 
     async def find(self, instance_ids: Collection[str]) -> Mapping[str, Instance]:
         """Return those that exist. By filter: an InstanceId that EC2 does not know would fail the call."""
@@ -73,7 +77,7 @@ class Ec2Instances:
         async for page in Pages(self._aws.ec2, "DescribeInstances", Filters=named, **options):
             reservations = page.get("Reservations", [])
             yield [
-                _instance(entry, self._arn_prefix(each.get("OwnerId", "")))
+                _instance(entry, self._arn_prefix(each.get("OwnerId", "")), self._env)
                 for each in reservations
                 for entry in each["Instances"]
             ]
@@ -83,14 +87,15 @@ class Ec2Instances:
         return f"arn:{partition_of(region)}:ec2:{region}:{owner_id}:instance/"
 
 
-def _instance(entry: Mapping[str, Any], arn_prefix: str) -> Instance:
+def _instance(entry: Mapping[str, Any], arn_prefix: str, env: str) -> Instance:
     tags = {tag["Key"]: tag["Value"] for tag in entry.get("Tags", [])}
+    is_ours = not env or tags.get(ENVIRONMENT_TAG, env) == env
     return Instance(
         instance_id=entry["InstanceId"],
         state=InstanceState(entry["State"]["Name"]),
         launched_at=round(entry["LaunchTime"].timestamp() * 1000),
         instance_type=entry.get("InstanceType", ""),
         pool=tags.get(POOL_TAG, ""),
-        is_managed=tags.get(MANAGED_TAG) == "true",
+        is_managed=tags.get(MANAGED_TAG) == "true" and is_ours,
         arn=f"{arn_prefix}{entry['InstanceId']}",
     )
