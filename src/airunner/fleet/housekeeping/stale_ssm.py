@@ -96,8 +96,9 @@ class StaleParameters:
             with run.acting(*actions):
                 deleted = names if run.dry_run else await self._parameters.delete(names)
             for action in actions:
-                if action.target in deleted:
-                    run.record(action)
+                # One that was not there is somebody else's, or was deleted by a call whose answer was lost.
+                tell = run.record if action.target in deleted else run.record_uncertain
+                tell(action)
             if not run.dry_run:
                 fleet_metrics.parameters_deleted.add(len(deleted))
                 for name in names:
