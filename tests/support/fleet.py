@@ -161,7 +161,8 @@ class FakeRecords(FakeFaults):
     def __init__(self) -> None:
         super().__init__()
         self.instances: dict[str, InstanceRecord] = {}
-        self.counted: set[tuple[str, str]] = set()
+        self.counted: dict[tuple[str, str], str] = {}
+        """Of each attempt that was counted, by whom."""
         self.leases: dict[TaskType, tuple[str, int]] = {}
         self.runs: dict[str, HousekeepingRun] = {}
         self.pools: dict[str, Pool] = {}
@@ -203,11 +204,11 @@ class FakeRecords(FakeFaults):
         self.call("forget_stale")
         self._keep(replace(self._record(instance_id), stale_since=0))
 
-    async def count_once(self, job_id: str, attempt: str, now: int) -> bool:
+    async def count_once(self, job_id: str, attempt: str, now: int, *, by: str = "") -> bool:
         self.call("count_once")
         is_new = (job_id, attempt) not in self.counted
-        self.counted.add((job_id, attempt))
-        return is_new
+        first = self.counted.setdefault((job_id, attempt), by)
+        return is_new or (bool(by) and first == by)
 
     async def take_lease(self, task: TaskType, holder: str, now: int, until: int) -> str:
         self.call("take_lease")

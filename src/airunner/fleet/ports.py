@@ -90,8 +90,11 @@ class FleetRecords(Protocol):
     async def forget_stale(self, instance_id: str) -> None:
         """Forget that: the instance is there, or the parameter is gone."""
 
-    async def count_once(self, job_id: str, attempt: str, now: int) -> bool:
-        """Return whether nobody has counted this attempt before; from now on somebody has."""
+    async def count_once(self, job_id: str, attempt: str, now: int, *, by: str = "") -> bool:
+        """Return whether nobody else has counted this attempt before; from now on somebody has.
+
+        `by` names who does, so that they are known again when their answer was lost; empty is nobody.
+        """
 
     async def take_lease(self, task: TaskType, holder: str, now: int, until: int) -> str:
         """Take the lease of a task if nobody has it now; return who has it then."""
