@@ -115,7 +115,7 @@ async def test_the_items_of_a_fleet_are_as_large_as_its_page_says(
             await aws.dynamodb("CreateTable", **table.creation)
         records, slots = DynamoDbRecords(aws, layout), DynamoDbSlots(aws, layout)
         await records.assign(INSTANCE, "builds", NOON)
-        await records.count_once(make_request().request_id, "1", NOON)
+        await records.count_once(make_request().request_id, "1", NOON, by="0123456789abcdef")
         for actions in (0, 10):
             await records.put_run(make_run(actions))
         await slots.claim(make_run(0).slot, NOON, stale_before=0, new=True)

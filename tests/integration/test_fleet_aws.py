@@ -145,6 +145,12 @@ async def attempts_count_once(records: FleetRecords) -> None:
     outcomes = await asyncio.gather(*(records.count_once("job", "1", 10) for _ in range(5)))
     assert sum(outcomes) == 1
     assert await records.count_once("job", "2", 10)
+    assert [await records.count_once("job", "3", 10, by=by) for by in ("a", "a", "b", "")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 async def runs_and_audits_are_kept(records: FleetRecords) -> None:
@@ -184,6 +190,8 @@ async def test_a_write_whose_answer_is_lost_is_known_again(aws: StrictProxy, aws
         assert await records.undrain("i-1")
         aws.faults.next("PutItem", FaultKind.EXECUTE_THEN_DROP)
         assert not await records.count_once("job", "1", 10)
+        aws.faults.next("PutItem", FaultKind.EXECUTE_THEN_DROP)
+        assert await records.count_once("job", "2", 10, by="us")
         slots = DynamoDbSlots(opened, FleetLayout(env=aws_env))
         aws.faults.next("UpdateItem", FaultKind.EXECUTE_THEN_DROP)
         assert await slots.claim("a", 100, stale_before=40, new=True) is SlotState.CLAIMED

@@ -5,20 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from airunner.app import build_fleet_connection
 from airunner.aws.calls import Aws, Refused
 from airunner.aws.clients import OF_A_FLEET
+from airunner.config import load_settings
 from airunner.domain.errors import ResourceExhausted, Unavailable
 from airunner.fleet.aws.instances import MANAGED_TAG, POOL_TAG, Ec2Instances
 from airunner.fleet.aws.layout import CALL_POLICY
 from airunner.fleet.aws.parameters import SsmParameters
 from airunner.fleet.records import Instance, InstanceState
 from airunner.testing.clock import ManualClock
-from tests.doubles.aws.emulator import EmulatorProcess
+from tests.doubles.aws.emulator import ACCESS_KEY, REGION, SECRET_KEY, EmulatorProcess
 from tests.doubles.aws.faults import FaultKind
 from tests.doubles.aws.strict import StrictAws, StrictProxy
+from tests.support.aws import client
 from tests.support.aws_stores import options_of
 from tests.support.fleet_aws import launch
 
@@ -79,6 +83,40 @@ async def test_instances_are_found_by_tag_and_terminated(
     states = {name: instance.state for name, instance in (await instances.find(made)).items()}
     assert (states[made[0]], states[made[1]]) == (InstanceState.TERMINATED, InstanceState.RUNNING)
     assert set(await listed(instances, aws_env)) == set(made[1:])
+
+
+async def test_instances_of_another_environment_are_none_of_the_fleet(
+    aws: StrictProxy, aws_env: str, tmp_path: Path
+) -> None:
+    """Its jobs and assignments are in tables that nobody here reads: they would look like orphans."""
+    ours, theirs, anybodys = await launch(aws.url, 3, pool=aws_env)
+    async with client("ec2", aws.url) as ec2:
+        for name, env in ((ours, aws_env), (theirs, "prod")):
+            await ec2.create_tags(Resources=[name], Tags=[{"Key": "runs-fleet:env", "Value": env}])
+    variables = {
+        "AWS_REGION": REGION,
+        "AWS_ENDPOINT_URL": aws.url,
+        "AIRUNNER_STORE__AWS__ENV": aws_env,
+        "AIRUNNER_STORE__AWS__ACCESS_KEY_ID": ACCESS_KEY,
+        "AIRUNNER_STORE__AWS__SECRET_ACCESS_KEY": SECRET_KEY,
+    }
+    settings = load_settings(environ=variables, cwd=tmp_path).settings
+    async with build_fleet_connection(settings, clients=["ec2"]) as fleet:
+        assert set(await listed(fleet.instances, aws_env)) == {ours, anybodys}
+        found = await fleet.instances.find([ours, theirs, anybodys])
+        assert {name for name in found if found[name].is_managed} == {ours, anybodys}
+
+
+async def test_an_instance_that_is_protected_stays_and_all_others_are_terminated(
+    aws: StrictProxy, account: Aws, aws_env: str
+) -> None:
+    made = await launch(aws.url, 4, pool=aws_env)
+    async with client("ec2", aws.url) as ec2:
+        await ec2.modify_instance_attribute(InstanceId=made[1], DisableApiTermination={"Value": True})
+    instances = Ec2Instances(account)
+    assert await instances.terminate([*made, f"i-{0:017x}"]) == [made[1]]
+    assert set(await listed(instances, aws_env)) == {made[1]}
+    assert await instances.terminate([made[1]]) == [made[1]]
 
 
 async def test_all_pages_of_more_than_a_thousand_instances_are_followed(

@@ -86,12 +86,16 @@ class FakeFaults:
 
 
 class FakeInstances(FakeFaults):
-    """Implements Instances. `hidden` are those that a lagging description leaves out."""
+    """Implements Instances. `hidden` are those that a lagging description leaves out.
+
+    `protected` are those that somebody has protected from termination.
+    """
 
     def __init__(self, *instances: Instance, page_size: int = 1000) -> None:
         super().__init__()
         self.known = {instance.instance_id: instance for instance in instances}
         self.hidden: set[str] = set()
+        self.protected: set[str] = set()
         self.page_size = page_size
 
     async def managed(self, states: Collection[InstanceState]) -> AsyncIterator[Sequence[Instance]]:
@@ -104,10 +108,11 @@ class FakeInstances(FakeFaults):
         self.call("find")
         return {name: found for name, found in self._shown().items() if name in instance_ids}
 
-    async def terminate(self, instance_ids: Sequence[str]) -> None:
+    async def terminate(self, instance_ids: Sequence[str]) -> Collection[str]:
         self.call("terminate")
-        for name in instance_ids:
+        for name in set(instance_ids) - self.protected:
             self.known[name] = replace(self.known[name], state=InstanceState.TERMINATED)
+        return self.protected.intersection(instance_ids)
 
     def _shown(self) -> dict[str, Instance]:
         return {name: found for name, found in self.known.items() if name not in self.hidden}
@@ -156,7 +161,8 @@ class FakeRecords(FakeFaults):
     def __init__(self) -> None:
         super().__init__()
         self.instances: dict[str, InstanceRecord] = {}
-        self.counted: set[tuple[str, str]] = set()
+        self.counted: dict[tuple[str, str], str] = {}
+        """Of each attempt that was counted, by whom."""
         self.leases: dict[TaskType, tuple[str, int]] = {}
         self.runs: dict[str, HousekeepingRun] = {}
         self.pools: dict[str, Pool] = {}
@@ -198,11 +204,11 @@ class FakeRecords(FakeFaults):
         self.call("forget_stale")
         self._keep(replace(self._record(instance_id), stale_since=0))
 
-    async def count_once(self, job_id: str, attempt: str, now: int) -> bool:
+    async def count_once(self, job_id: str, attempt: str, now: int, *, by: str = "") -> bool:
         self.call("count_once")
         is_new = (job_id, attempt) not in self.counted
-        self.counted.add((job_id, attempt))
-        return is_new
+        first = self.counted.setdefault((job_id, attempt), by)
+        return is_new or (bool(by) and first == by)
 
     async def take_lease(self, task: TaskType, holder: str, now: int, until: int) -> str:
         self.call("take_lease")

@@ -175,6 +175,18 @@ async def test_an_orphan_is_marked_and_terminated_when_it_is_seen_again(bench: B
     assert told(await bench.run(ORPHANS)) == []
 
 
+async def test_a_mark_stands_for_five_minutes_also_where_the_run_that_made_it_was_slow(bench: Bench) -> None:
+    """A dequeue that began right before it has to be over."""
+    bench.add("i-1")
+    bench.instances.before = lambda _: bench.clock.advance(360)
+    assert told(await bench.run(ORPHANS)) == [("marked", "i-1")]
+    bench.instances.before = None
+    bench.clock.advance(299)
+    assert told(await bench.run(ORPHANS)) == [("spared", "i-1")]
+    bench.clock.advance(1)
+    assert told(await bench.run(ORPHANS)) == [("terminated", "i-1")]
+
+
 async def test_without_an_old_instance_no_job_and_no_record_is_read(bench: Bench) -> None:
     bench.add(*(f"i-{number}" for number in range(50)), age_hours=6)
     bench.instances.page_size = 20
@@ -198,6 +210,30 @@ async def test_an_instance_with_a_job_is_spared_and_its_mark_is_taken_back(bench
     run = await bench.run(ORPHANS)
     assert told(run) == [("spared", "i-1"), ("unmarked", "i-1"), ("terminated", "i-2")]
     assert bench.records.instances["i-1"].draining_since == 0
+
+
+async def test_an_instance_that_is_protected_is_spared_and_keeps_no_other_from_its_end(bench: Bench) -> None:
+    bench.add("i-1", "i-2")
+    await bench.run(ORPHANS)
+    bench.clock.advance(400)
+    bench.instances.protected = {"i-1"}
+    bench.add("i-3")
+    run = await bench.run(ORPHANS)
+    assert told(run) == [("spared", "i-1"), ("terminated", "i-2"), ("marked", "i-3")]
+    assert (run.outcome, run.changed, bench.ended()) == (RunOutcome.DONE, 2, {"i-2"})
+    assert "protected" in run.actions[0].why
+
+
+async def test_a_mark_from_before_a_stop_and_a_start_is_no_first_sight(bench: Bench) -> None:
+    """EC2 gives an instance that is started again a new launch time."""
+    bench.add("i-1")
+    await bench.run(ORPHANS)
+    bench.clock.advance(24 * HOUR)
+    bench.add("i-1")
+    assert told(await bench.run(ORPHANS)) == [("unmarked", "i-1")]
+    assert told(await bench.run(ORPHANS)) == [("marked", "i-1")]
+    bench.clock.advance(300)
+    assert told(await bench.run(ORPHANS)) == [("terminated", "i-1")]
 
 
 async def test_an_instance_that_was_assigned_lately_is_spared(bench: Bench) -> None:
@@ -315,6 +351,33 @@ async def test_a_sighting_of_the_instance_begins_anew(bench: Bench) -> None:
     bench.instances.hidden = {"i-1"}
     assert [kind for kind, _ in told(await bench.run(STALE))] == ["marked"]
     assert bench.parameters.known
+
+
+async def test_an_assignment_begins_anew(bench: Bench) -> None:
+    """Nobody looks for the instance of a young parameter, so that it is not seen in between."""
+    bench.add("i-1")
+    bench.put("i-1")
+    name = bench.parameters.name_of("i-1")
+    bench.instances.hidden = {"i-1"}
+    assert told(await bench.run(STALE)) == [("marked", name)]
+    bench.put("i-1", age_hours=0)
+    bench.clock.advance(HOUR + 1)
+    assert told(await bench.run(STALE, dry_run=True)) == [("marked", name)]
+    assert told(await bench.run(STALE)) == [("marked", name)]
+    bench.clock.advance(300)
+    assert told(await bench.run(STALE)) == [("deleted", name)]
+
+
+async def test_a_parameter_is_seen_twice_five_minutes_apart_also_by_a_slow_run(bench: Bench) -> None:
+    bench.put("i-gone")
+    name = bench.parameters.name_of("i-gone")
+    bench.parameters.before = lambda _: bench.clock.advance(360)
+    assert told(await bench.run(STALE)) == [("marked", name)]
+    bench.parameters.before = None
+    bench.clock.advance(299)
+    assert told(await bench.run(STALE)) == []
+    bench.clock.advance(1)
+    assert told(await bench.run(STALE)) == [("deleted", name)]
 
 
 async def test_the_breaker_guards_parameters_from_an_ec2_that_answers_nothing(bench: Bench) -> None:

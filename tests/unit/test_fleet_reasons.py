@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from structlog.testing import capture_logs
@@ -253,10 +253,27 @@ async def test_a_run_that_loses_its_lease_leaves_what_it_did_on_record(fleet: Fl
     assert (run.outcome, told(run)) == (RunOutcome.SKIPPED, [("marked", "i-1")])
 
 
+async def test_a_parameter_that_was_gone_by_the_answer_is_on_record(fleet: Fleet) -> None:
+    """SSM says so, too, when the call is repeated since its first answer was lost."""
+    name, delete = fleet.parameters.name_of("i-1"), fleet.parameters.delete
+    fleet.parameters.known = {name: RunnerParameter(name=name, modified_at=0)}
+    fleet.records.instances["i-1"] = replace(fleet.records._record("i-1"), stale_since=1)
+
+    async def delete_twice(names: Sequence[str]) -> Collection[str]:
+        await delete(names)
+        return await delete(names)
+
+    fleet.parameters.delete = delete_twice  # type: ignore[method-assign]
+    run = await fleet.run(fleet.message(TaskType.STALE_SSM))
+    assert told(run) == [("deleted", name)]
+    (action,) = run.actions
+    assert action.why.endswith("nobody knows whether it was done")
+
+
 async def test_one_that_is_killed_has_logged_what_it_did(fleet: Fleet) -> None:
     fleet.launch("i-1", marked=True)
 
-    async def die(instance_ids: Sequence[str]) -> None:
+    async def die(instance_ids: Sequence[str]) -> NoReturn:
         raise asyncio.CancelledError
 
     fleet.instances.terminate = die  # type: ignore[method-assign]

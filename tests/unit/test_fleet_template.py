@@ -179,7 +179,10 @@ def test_only_marked_instances_can_be_terminated() -> None:
     ]
     ((policy, statement),) = found
     assert (policy, statement["Action"]) == ("HousekeepingPolicy", "ec2:TerminateInstances")
-    assert statement["Condition"] == {"StringEquals": {"aws:ResourceTag/runs-fleet:managed": "true"}}
+    assert statement["Condition"] == {
+        "StringEquals": {"aws:ResourceTag/runs-fleet:managed": "true"},
+        "StringEqualsIfExists": {"aws:ResourceTag/runs-fleet:env": {"Ref": "Env"}},
+    }
     assert statement["Resource"]["Fn::Sub"].endswith(":instance/*")
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -360,6 +361,24 @@ async def test_a_dependency_that_is_away_for_ten_minutes_costs_no_message(
     assert await bench.letters() == []
     assert counted() == 50
     assert {(await bench.job(one)).state for one in held} == {JobState.COMPLETED}
+
+
+async def test_a_mark_whose_answer_is_lost_is_counted_once(bench: Bench, counted: CountedAttempts) -> None:
+    held = await bench.run()
+    count_once = bench.records.count_once
+
+    async def lose_the_answer(*args: Any, **options: Any) -> bool:
+        bench.records.count_once = count_once  # type: ignore[method-assign]
+        await count_once(*args, **options)
+        raise Unavailable("no answer")
+
+    bench.records.count_once = lose_the_answer  # type: ignore[method-assign]
+    async with bench.working():
+        await bench.send(bench.end(held), bench.end(held))
+        await until(lambda: not bench.dependencies.are_there)
+        bench.clock.advance(1)
+        await bench.settled()
+    assert counted() == 1
 
 
 async def test_a_call_that_hangs_is_made_again(bench: Bench) -> None:

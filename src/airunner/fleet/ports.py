@@ -34,8 +34,11 @@ class Instances(Protocol):
     async def find(self, instance_ids: Collection[str]) -> Mapping[str, Instance]:
         """Return those of these instances that exist, terminated ones included; others are left out."""
 
-    async def terminate(self, instance_ids: Sequence[str]) -> None:
-        """Terminate instances for good. One that is terminated already, or gone, is no error."""
+    async def terminate(self, instance_ids: Sequence[str]) -> Collection[str]:
+        """Terminate instances for good; return those that are protected from that, and stay.
+
+        One that is terminated already, or gone, is no error.
+        """
 
 
 class RunnerParameters(Protocol):
@@ -87,8 +90,11 @@ class FleetRecords(Protocol):
     async def forget_stale(self, instance_id: str) -> None:
         """Forget that: the instance is there, or the parameter is gone."""
 
-    async def count_once(self, job_id: str, attempt: str, now: int) -> bool:
-        """Return whether nobody has counted this attempt before; from now on somebody has."""
+    async def count_once(self, job_id: str, attempt: str, now: int, *, by: str = "") -> bool:
+        """Return whether nobody else has counted this attempt before; from now on somebody has.
+
+        `by` names who does, so that they are known again when their answer was lost; empty is nobody.
+        """
 
     async def take_lease(self, task: TaskType, holder: str, now: int, until: int) -> str:
         """Take the lease of a task if nobody has it now; return who has it then."""

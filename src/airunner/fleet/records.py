@@ -57,7 +57,7 @@ class Instance:
     pool: str = ""
     """The pool that its tag names; empty if none does."""
     is_managed: bool = True
-    """Whether it has the tag that makes it one of the fleet."""
+    """Whether its tags make it one of the fleet."""
     arn: str = ""
 
 

@@ -107,7 +107,7 @@ class TaskRun:
             yield
         except Exception:
             for action in actions:
-                self.record(replace(action, why=f"{action.why}; nobody knows whether it was done"))
+                self.record_uncertain(action)
             raise
 
     def record(self, action: RecordedAction) -> None:
@@ -119,6 +119,10 @@ class TaskRun:
             self.actions_left_out += 1
         else:
             self.actions.append(action)
+
+    def record_uncertain(self, action: RecordedAction) -> None:
+        """Tell of one thing that may have been done: no answer says so."""
+        self.record(replace(action, why=f"{action.why}; nobody knows whether it was done"))
 
     def spare(self, target: str, why: str, seen: str) -> None:
         """Tell of one thing that was left alone."""

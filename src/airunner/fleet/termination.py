@@ -7,6 +7,7 @@ Each step may be repeated, so that a death between any two only means that all o
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -115,9 +116,13 @@ class TerminationProcessor:
 
     async def _count(self, message: TerminationMessage, job_id: str) -> None:
         """Count the attempt if nobody did. A death right after the mark loses it, and none is doubled."""
-        attempt, now = str(message.attempt or message.instance_id), self._clock.now()
+        attempt, now, by = (
+            str(message.attempt or message.instance_id),
+            self._clock.now(),
+            secrets.token_hex(8),
+        )
         is_new = await self._dependencies.call(
-            "count_once", lambda: self._records.count_once(job_id, attempt, now)
+            "count_once", lambda: self._records.count_once(job_id, attempt, now, by=by)
         )
         if not is_new:
             return

@@ -40,7 +40,7 @@ class FleetConnection:
         self.aws = build_aws(settings, clock, clients=clients, policy=CALL_POLICY)
         self.records = DynamoDbRecords(self.aws, self.layout)
         self.slots = DynamoDbSlots(self.aws, self.layout)
-        self.instances = Ec2Instances(self.aws)
+        self.instances = Ec2Instances(self.aws, env=self.layout.env)
         self.parameters = SsmParameters(self.aws, prefix=settings.fleet.parameter_prefix)
         self._clock = clock
         self._urls = {

@@ -99,11 +99,16 @@ class DynamoDbRecords:
         """Forget that."""
         await self._update(f"instance#{instance_id}", UpdateExpression="REMOVE stale_since")
 
-    async def count_once(self, job_id: str, attempt: str, now: int) -> bool:
-        """Return whether nobody has counted this attempt; False after a lost reply: none counts twice."""
-        return await self._put_new(
-            f"counted#{job_id}#{attempt}", {TTL_ATTRIBUTE: expiry(now, _COUNTED_KEPT_MS)}
-        )
+    async def count_once(self, job_id: str, attempt: str, now: int, *, by: str = "") -> bool:
+        """Return whether nobody else has counted this attempt."""
+        marks = {TTL_ATTRIBUTE: expiry(now, _COUNTED_KEPT_MS), **({"nonce": text(by)} if by else {})}
+        try:
+            await self._put_new(
+                f"counted#{job_id}#{attempt}", marks, ReturnValuesOnConditionCheckFailure="ALL_OLD"
+            )
+        except ConditionFailed as refused:
+            return bool(by) and _nonce(refused) == by
+        return True
 
     async def take_lease(self, task: TaskType, holder: str, now: int, until: int) -> str:
         """Take the lease of a task if nobody has it now; return who has it then."""
@@ -163,7 +168,11 @@ class DynamoDbRecords:
 
     async def add_run(self, run: HousekeepingRun) -> bool:
         """Keep a run unless its slot has one already."""
-        return await self._put_new(f"run#{run.slot}", _run_attributes(run))
+        try:
+            await self._put_new(f"run#{run.slot}", _run_attributes(run))
+        except ConditionFailed:
+            return False
+        return True
 
     async def list_runs(self, limit: int) -> Sequence[HousekeepingRun]:
         """Return the last runs, newest first."""
@@ -228,24 +237,21 @@ class DynamoDbRecords:
                 **({"ExpressionAttributeNames": {"#ttl": TTL_ATTRIBUTE}} if "#ttl" in update else {}),
             )
         except ConditionFailed as refused:
-            item = refused.item or {}
-            return item if item.get("nonce", {}).get("S") == nonce else None
+            return refused.item if _nonce(refused) == nonce else None
         return dict(answer["Attributes"])
 
     async def _update(self, key: str, **arguments: Any) -> dict[str, Any]:
         return await self._aws.dynamodb("UpdateItem", TableName=self._table, Key=record_key(key), **arguments)
 
-    async def _put_new(self, key: str, attributes: Item) -> bool:
-        try:
-            await self._aws.dynamodb(
-                "PutItem",
-                TableName=self._table,
-                Item={**record_key(key), **attributes},
-                ConditionExpression=f"attribute_not_exists({KEY})",
-            )
-        except ConditionFailed:
-            return False
-        return True
+    async def _put_new(self, key: str, attributes: Item, **options: Any) -> None:
+        """Put an item, or raise ConditionFailed where there is one."""
+        await self._aws.dynamodb(
+            "PutItem",
+            TableName=self._table,
+            Item={**record_key(key), **attributes},
+            ConditionExpression=f"attribute_not_exists({KEY})",
+            **options,
+        )
 
     async def _newest(self, list_key: str, limit: int) -> list[str]:
         keys: list[str] = []
@@ -266,6 +272,11 @@ class DynamoDbRecords:
             ScanIndexForward=False,
             **options,
         )
+
+
+def _nonce(refused: ConditionFailed) -> str:
+    """Return whose write the item is that stood in the way."""
+    return str((refused.item or {}).get("nonce", {}).get("S", ""))
 
 
 def _instance_record(instance_id: str, item: Item) -> InstanceRecord:

@@ -5,7 +5,7 @@ run, was not assigned since, and has no running job by a complete look. The firs
 it as draining: from then on `assign` refuses it, and servers refuse its dequeues a few seconds later. A run
 at least five minutes after that looks at everything again, and terminates it if nothing has changed. That
 is longer than a dequeue may wait that began before the mark, so its job is seen by then; a mark of an
-instance with a job is taken back.
+instance with a job is taken back, and so is one from before it was stopped and started again.
 
 Whoever takes the mark back by hand while a run is between its look and the termination comes too late.
 """
@@ -105,6 +105,8 @@ class OrphanedInstances:
                     plan.unmark.append((instance, record))
             elif not record.draining_since:
                 plan.mark.append((instance, record))
+            elif record.draining_since < instance.launched_at:
+                plan.unmark.append((instance, record))
             elif record.draining_since <= run.now - SEEN_AGAIN_MS:
                 plan.terminate.append((instance, record))
             else:
@@ -116,7 +118,8 @@ class OrphanedInstances:
         for instance, record in found:
             await run.keep()
             name, since = instance.instance_id, record.draining_since
-            action = run.plan(ActionKind.UNMARKED, name, "it is in use", _seen(instance, record))
+            why = "it was started since" if since < instance.launched_at else "it is in use"
+            action = run.plan(ActionKind.UNMARKED, name, why, _seen(instance, record))
             with run.acting(action):
                 is_done = run.dry_run or await self._records.undrain(name, draining_since=since)
             if is_done:
@@ -128,7 +131,7 @@ class OrphanedInstances:
             name, seen = instance.instance_id, _seen(instance, record)
             action = run.plan(ActionKind.MARKED, name, _why(run, instance), seen)
             with run.acting(action):
-                is_done = run.dry_run or await self._records.mark_draining(record, run.now)
+                is_done = run.dry_run or await self._records.mark_draining(record, action.at)
             if is_done:
                 run.record(action)
             else:
@@ -139,11 +142,15 @@ class OrphanedInstances:
             await run.keep()
             actions = [_termination(run, instance, record) for instance, record in some]
             with run.acting(*actions):
-                if not run.dry_run:
-                    await self._instances.terminate([instance.instance_id for instance, _ in some])
-                    fleet_metrics.orphans_terminated.add(len(some))
+                names = [instance.instance_id for instance, _ in some]
+                protected = () if run.dry_run else await self._instances.terminate(names)
+            if not run.dry_run:
+                fleet_metrics.orphans_terminated.add(len(some) - len(protected))
             for action in actions:
-                run.record(action)
+                if action.target in protected:
+                    run.spare(action.target, "it is protected from termination", action.seen)
+                else:
+                    run.record(action)
 
 
 def _termination(run: TaskRun, instance: Instance, record: InstanceRecord) -> RecordedAction:

@@ -2,7 +2,8 @@
 
 A parameter is stale when nobody wrote it for an hour and its instance is absent or terminated. EC2's answers
 lag, so that is to be seen twice, five minutes apart at least; a sighting of the instance in between begins
-anew. A parameter whose name is of another form is nobody's business here.
+anew, and so does an assignment, which writes the parameter again. A parameter whose name is of another form
+is nobody's business here.
 """
 
 from __future__ import annotations
@@ -43,10 +44,16 @@ class StaleParameters:
         found = await self._instances.find(old)
         await run.keep()
         records = await self._records.read_instances(old)
-        await self._forget(run, [name for name in old if _is_there(found, name)], records)
+        # What was seen before the parameter was last written was seen of another one.
+        unseen = {name for name in old if records[name].stale_since <= old[name].modified_at}
+        await self._forget(run, [name for name in old if name in unseen or _is_there(found, name)], records)
         gone = [name for name in old if not _is_there(found, name)]
-        again = [name for name in gone if 0 < records[name].stale_since <= run.now - SEEN_AGAIN_MS]
-        first = [name for name in gone if not records[name].stale_since]
+        first = [name for name in gone if name in unseen]
+        again = [
+            name
+            for name in gone
+            if name not in unseen and records[name].stale_since <= run.now - SEEN_AGAIN_MS
+        ]
         run.check_breaker(len(first) + len(again))
         limit = run.limit(_MAX_CHANGES)
         await self._delete(run, [old[name] for name in again[:limit]], found, records)
@@ -89,8 +96,9 @@ class StaleParameters:
             with run.acting(*actions):
                 deleted = names if run.dry_run else await self._parameters.delete(names)
             for action in actions:
-                if action.target in deleted:
-                    run.record(action)
+                # One that was not there is somebody else's, or was deleted by a call whose answer was lost.
+                tell = run.record if action.target in deleted else run.record_uncertain
+                tell(action)
             if not run.dry_run:
                 fleet_metrics.parameters_deleted.add(len(deleted))
                 for name in names:
@@ -115,7 +123,7 @@ class StaleParameters:
             action = run.plan(ActionKind.MARKED, self._parameters.name_of(instance_id), why, "")
             with run.acting(action):
                 if not run.dry_run:
-                    await self._records.note_stale(instance_id, run.now)
+                    await self._records.note_stale(instance_id, action.at)
             run.record(action)
 
 
