@@ -24,7 +24,7 @@ from airunner.aws.calls import (
     Refused,
     TransactionCancelled,
 )
-from airunner.domain.errors import FailedPrecondition, ResourceExhausted, Unavailable
+from airunner.domain.errors import FailedPrecondition, ResourceExhausted, Unavailable, error_text
 from airunner.domain.retry import RetryPolicy
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
@@ -293,6 +293,7 @@ async def test_a_refused_call_is_not_repeated_and_its_text_is_kept_from_the_log(
             await aws.dynamodb("GetItem", **GET)
         assert len(server.operations) == 1
     assert (caught.value.code, caught.value.text) == ("ValidationException", "Internal error.")
+    assert error_text(caught.value) == "AWS refused GetItem: ValidationException"
     assert caught.value.__context__ is None
     assert [(line["service"], line["operation"], line["code"]) for line in logs] == [
         ("dynamodb", "GetItem", "ValidationException")

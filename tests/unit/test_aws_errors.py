@@ -22,7 +22,14 @@ from airunner.aws.errors import (
     may_have_happened,
     read_error,
 )
-from airunner.domain.errors import AirunnerError, InternalError, ResourceExhausted, Unavailable
+from airunner.codec.errors import to_wire
+from airunner.domain.errors import (
+    AirunnerError,
+    InternalError,
+    ResourceExhausted,
+    Unavailable,
+    error_text,
+)
 
 HELD = {"job_id": {"S": "j1"}}
 
@@ -218,3 +225,10 @@ def test_failures_in_words(failure: Failure, text: str) -> None:
 
 def test_options_do_not_show_the_secret() -> None:
     assert "sesame" not in repr(AwsOptions(region="eu-west-1", access_key="k", secret_key="sesame"))
+
+
+def test_operators_are_told_what_was_refused_and_callers_are_not() -> None:
+    refused = Failure(ErrorKind.FAULT, "UnauthorizedOperation").verdict("DescribeInstances")
+    assert error_text(refused) == "AWS refused DescribeInstances: UnauthorizedOperation"
+    assert error_text(Refused("AccessDenied")) == "AWS refused a call: AccessDenied"
+    assert to_wire(refused) == to_wire(InternalError())

@@ -9,6 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from airunner.app import run_fleet_task
+from airunner.aws.errors import Refused
+from airunner.cli.exit_codes import ExitCode
 from airunner.cli.main import execute
 from airunner.config import Settings, load_settings
 from airunner.domain.errors import Unavailable
@@ -99,6 +101,15 @@ async def test_a_run_needs_no_exporter(bench: Bench, settings: Settings) -> None
         assert await run_fleet_task(settings, TaskType.POOL_AUDIT) == RUN
     assert bench.log == ["run"]
     assert [line["error"] for line in logs] == ["OSError: no network"]
+
+
+def test_the_command_names_the_call_that_aws_refused(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bench.failure = Refused("UnauthorizedOperation", "DescribeInstances")
+    assert execute(["fleet", "run", "pool_audit"]) == ExitCode.AIRUNNER_FAILED
+    assert "AWS refused DescribeInstances: UnauthorizedOperation" in capsys.readouterr().err
 
 
 class Collected:

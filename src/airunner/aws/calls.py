@@ -281,7 +281,7 @@ class Aws:
         # Raised out here, so that no error of the SDK hangs on to what our callers are told.
         if failure.code not in expected:
             _log_end(service, operation, failure, repeated + 1)
-        raise failure.verdict()
+        raise failure.verdict(operation)
 
     async def _try(
         self, client: str, operation: str, arguments: Mapping[str, Any], wait_seconds: float = 0

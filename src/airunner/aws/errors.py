@@ -56,9 +56,15 @@ class TransactionCancelled(Exception):
 class Refused(InternalError):
     """AWS, or the SDK, did not accept a call: `code` says why. Callers of ours are told nothing of it."""
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str, operation: str = "") -> None:
         super().__init__(InternalError.__doc__)
         self.code = code
+        self._operation = operation
+
+    @property
+    def operator_text(self) -> str:
+        """Which call was refused, and why."""
+        return f"AWS refused {self._operation or 'a call'}: {self.code}"
 
 
 class NotPerformed(Unavailable):
@@ -91,8 +97,8 @@ class Failure:
     kind: ErrorKind
     code: str
 
-    def verdict(self) -> AirunnerError:
-        """What the caller is told when no try is left."""
+    def verdict(self, operation: str = "") -> AirunnerError:
+        """What the caller of an operation is told when no try is left."""
         match self.kind:
             case ErrorKind.THROTTLED:
                 return ResourceExhausted("The store is too busy; try again later.")
@@ -100,7 +106,7 @@ class Failure:
                 kind = NotPerformed if self.code in _NOT_PERFORMED else Unavailable
                 return kind("The store does not answer; try again.")
             case ErrorKind.FAULT:
-                return Refused(self.code)
+                return Refused(self.code, operation)
 
     @property
     def in_words(self) -> str:

@@ -101,7 +101,7 @@ def _explained(error: Exception) -> int:
     from airunner.domain.errors import AirunnerError
 
     if isinstance(error, AirunnerError):
-        say(error.text)
+        say(error.operator_text)
     elif isinstance(error, ConfigError | OSError):
         say(str(error))
     else:

@@ -42,6 +42,11 @@ class AirunnerError(Exception):
         """The sentence for the caller."""
         return str(self) or (self.__doc__ or "").strip()
 
+    @property
+    def operator_text(self) -> str:
+        """What logs, records and the command line say: more than `text` where callers are told little."""
+        return self.text
+
 
 class InvalidArgument(AirunnerError):
     """The request is malformed."""
@@ -169,9 +174,9 @@ def permanent_failure(error: BaseException) -> PermanentFailure | None:
 
 
 def error_text(error: BaseException) -> str:
-    """Return what a log says of an error: our own by their sentence, others by their class and message."""
+    """Return what operators read of an error: our own by their sentence, others by class and message."""
     if isinstance(error, AirunnerError):
-        return error.text
+        return error.operator_text
     return class_and_message(error)
 
 
