@@ -105,6 +105,8 @@ class OutboxRelay:
             )
             if self._relay and not self._opening.is_stopped:
                 await self._relay.run()
+                # What is being sent still needs the sink, and the database for its marks.
+                await self._relay.drain()
         finally:
             await self._close()
 
