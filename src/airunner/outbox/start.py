@@ -228,6 +228,8 @@ def open_database(settings: Settings, *, statement_seconds: float = 10.0) -> Dat
     """Return the application's database, still to be opened."""
     from dataclasses import replace
 
+    if not settings.postgres.dsn_text:
+        raise ConfigError(["postgres.dsn: must be set, there or as DATABASE_URL"])
     options = postgres_options(settings)
     from airunner.postgres.pool import Database
 
