@@ -155,7 +155,10 @@ def test_a_port_that_is_taken_is_said_to_be(person: CommandLine) -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         done = person.run("worker", "--metrics-listen", address)
     assert done.returncode == 1
-    assert f"cannot listen on {address}" in done.stderr.decode()
+    assert (
+        f"cannot listen on {address}: Address already in use; choose another address with --metrics-listen"
+        in (done.stderr.decode())
+    )
     assert "Traceback" not in done.stderr.decode()
 
 

@@ -104,6 +104,19 @@ async def test_the_commands_from_migration_to_rerun(shop: Shop) -> None:
     assert shop.dsn not in relay.printed()
 
 
+async def test_what_is_missing_is_named(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = await shop.run("migrate", "--app-role", "nobody_made_it")
+    assert done.code == 1
+    assert "there is no such role" in done.stderr
+    monkeypatch.delenv("DATABASE_URL")
+    for command in ("migrate", "status"):
+        done = await shop.run(command)
+        assert (done.code, done.stderr) == (
+            2,
+            "airunner: postgres.dsn: must be set, there or as DATABASE_URL\n",
+        )
+
+
 async def test_rows_become_jobs_once_by_a_relay_in_the_process_of_an_application(shop: Shop) -> None:
     settings: dict[str, object] = {"postgres.dsn": shop.dsn, "outbox.sink": "jobs"}
     with pytest.raises(FailedPrecondition, match="outbox migrate"):

@@ -38,7 +38,8 @@ def test_a_second_server_on_the_same_folder_says_so(person: CommandLine) -> None
     with serving(person, "--no-auth"):
         done = person.run("server", "--no-auth", "--listen", "127.0.0.1:0", "--data-dir", "data")
     assert done.returncode == 1
-    assert done.stderr == b"airunner: another server uses data\n"
+    [line] = done.stderr.decode().splitlines()
+    assert line == "airunner: another server uses data: stop it, or choose another folder with --data-dir"
 
 
 def test_an_address_in_use_is_one_clear_line(person: CommandLine) -> None:
@@ -47,7 +48,9 @@ def test_an_address_in_use_is_one_clear_line(person: CommandLine) -> None:
         done = person.run("server", "--no-auth", "--listen", address, "--data-dir", "other")
     assert done.returncode == 1
     [line] = done.stderr.decode().splitlines()
-    assert line.startswith(f"airunner: cannot listen on {address}: Address already in use")
+    assert line == (
+        f"airunner: cannot listen on {address}: Address already in use; choose another address with --listen"
+    )
 
 
 @pytest.mark.parametrize(

@@ -462,6 +462,25 @@ class TestDrain:
         await relay.drain()
         assert await states(database) == {"dispatched": 1, "pending": 1}
 
+    async def test_all_of_it_stays_open_until_what_is_being_sent_is_marked(
+        self, application: asyncpg.Connection, database: Database, dsn: str, tmp_path: Path
+    ) -> None:
+        """As `airunner outbox relay` runs it: the database was closed as soon as nothing more was claimed."""
+        settings = load_settings(environ={}, flags={"postgres.dsn": dsn}, cwd=tmp_path).settings
+        sink = ScriptedSink(hung={"q": asyncio.Event()})
+        await enqueue_generation(application, "a", {}, queue="q")
+        relay = OutboxRelay(settings, SystemClock(), sink=sink)
+        with capture_logs() as logs:
+            task = asyncio.create_task(relay.run())
+            await until(lambda: sink.calls != [])
+            draining = asyncio.create_task(relay.drain())
+            await asyncio.sleep(0.1)
+            sink.hung["q"].set()
+            await draining
+            await task
+        assert await states(database) == {"dispatched": 1}
+        assert logs == []
+
     async def test_what_hangs_is_given_back(
         self, application: asyncpg.Connection, database: Database
     ) -> None:

@@ -73,6 +73,25 @@ def test_the_status_says_how_a_playback_goes_on() -> None:
     assert "event 7, 0.0 s, paused" in status.getvalue()
 
 
+def test_the_status_says_where_in_the_recording_a_playback_is() -> None:
+    """It counted from the first event that was shown, and below zero after a seek back."""
+    status = io.StringIO()
+    view = PeopleView(
+        ExactStream(io.BytesIO()), ExactStream(io.BytesIO()), StatusLine(status, enabled=True), 9
+    )
+    view.played_to(1_500)
+    view.tick(5_000)
+    assert "event 0 of 9, 1.5 s" in status.getvalue()
+    view.played_to(2_000)
+    view.show(event(Output(b"one\n"), 7, timestamp=3_000))
+    view.tick(5_000)
+    assert "event 7 of 9, 2.0 s" in status.getvalue()
+    view.played_to(500)
+    view.show(event(Output(b"two\n"), 2, timestamp=1_500))
+    view.tick(5_000)
+    assert "event 2 of 9, 0.5 s" in status.getvalue()
+
+
 def test_the_status_leaves_an_unfinished_line_alone() -> None:
     status = io.StringIO()
     out = ExactStream(io.BytesIO())

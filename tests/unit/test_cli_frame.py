@@ -132,6 +132,21 @@ def test_each_command_explains_itself(name: str, capsys: pytest.CaptureFixture[s
     assert f"Usage: airunner {name}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [
+        (["dev", "--port", "1"], "airunner dev --help"),
+        (["outbox", "status", "--nonsense"], "airunner outbox status --help"),
+        (["teleport"], "airunner --help"),
+    ],
+)
+def test_a_wrong_option_names_the_help_of_its_command(
+    arguments: list[str], where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(arguments) == ExitCode.USAGE
+    assert f"see '{where}'" in capsys.readouterr().err
+
+
 def test_every_command_is_documented() -> None:
     documentation = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     for name in COMMANDS:

@@ -53,6 +53,7 @@ class Screen:
     shown: list[tuple[float, int]] = field(default_factory=list)
     jumps: list[str] = field(default_factory=list)
     mode: str = ""
+    offsets: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.began = self.clock.now()
@@ -73,6 +74,9 @@ class Screen:
 
     def jumped(self, to: str) -> None:
         self.jumps.append(to)
+
+    def played_to(self, offset: int) -> None:
+        self.offsets.append(offset)
 
 
 class TickedView(Screen):
@@ -206,6 +210,7 @@ async def test_a_playback_may_begin_later() -> None:
         assert play.screen.shown == []
         await play.pass_time(9)
         assert play.screen.shown == [(3, 12), (8, 13)]
+        assert play.screen.offsets == [52_000, 55_000, 60_000]
 
 
 async def test_a_playback_that_begins_behind_the_end_shows_nothing() -> None:

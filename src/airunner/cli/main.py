@@ -47,7 +47,8 @@ def execute(arguments: Sequence[str]) -> int:
         )
         sys.stdout.flush()
     except CycloptsError as error:
-        say(f"{error}\nsee 'airunner --help'")
+        words = " ".join(("airunner", *(error.command_chain or ())))
+        say(f"{error}\nsee '{words} --help'")
         return ExitCode.USAGE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED

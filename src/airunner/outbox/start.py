@@ -105,6 +105,8 @@ class OutboxRelay:
             )
             if self._relay and not self._opening.is_stopped:
                 await self._relay.run()
+                # What is being sent still needs the sink, and the database for its marks.
+                await self._relay.drain()
         finally:
             await self._close()
 
@@ -226,6 +228,8 @@ def open_database(settings: Settings, *, statement_seconds: float = 10.0) -> Dat
     """Return the application's database, still to be opened."""
     from dataclasses import replace
 
+    if not settings.postgres.dsn_text:
+        raise ConfigError(["postgres.dsn: must be set, there or as DATABASE_URL"])
     options = postgres_options(settings)
     from airunner.postgres.pool import Database
 

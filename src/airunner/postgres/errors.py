@@ -72,6 +72,7 @@ _BY_CODE: Final[tuple[tuple[tuple[str, ...], type[AirunnerError], str], ...]] = 
         "PostgreSQL cannot do this now",
     ),
     (("3F", "42P01", "42883", "42703"), FailedPrecondition, "the schema lacks something: migrate it"),
+    (("42704",), FailedPrecondition, "there is no such role or type: create it first"),
     (("23505",), AlreadyExists, "there is another one with the same key"),
     (("22", "23", "54", "P0"), InvalidArgument, "PostgreSQL refuses the values"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -35,13 +36,17 @@ class HttpServer(uvicorn.Server):
         self.ready.set()
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there; a port that is in use is an error that says so."""
+def bind(host: str, port: int, option: str = "--listen") -> socket.socket:
+    """Return a socket that listens there; an error names the option that chooses another address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise FailedPrecondition(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        # What Python adds to the text of the system repeats the address.
+        reason = os.strerror(error.errno) if error.errno else error
+        raise FailedPrecondition(
+            f"cannot listen on {host}:{port}: {reason}; choose another address with {option}"
+        ) from None
 
 
 def url_of(listener: socket.socket, scheme: str = "http") -> str:

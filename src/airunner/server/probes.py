@@ -32,7 +32,7 @@ async def serve_probes(host: str, port: int, status: Callable[[], str]) -> Async
     async def metrics(_: Request) -> Response:
         return await metrics_page()
 
-    listener = bind(host, port)
+    listener = bind(host, port, "--metrics-listen")
     pages = Starlette(routes=[Route("/healthz", healthz), Route("/metrics", metrics)])
     server = HttpServer(http_config(pages, timeout_graceful_shutdown=1))
     serving = asyncio.create_task(server.serve([listener]))

@@ -57,7 +57,7 @@ def migrate(
             return len(await migrate_outbox(opened, schema, app_roles=app_role, server_roles=server_role))
 
     taken = asyncio.run(apply())
-    say(f"schema {schema} is up to date{f', {taken} steps were taken' if taken else ''}")
+    say(f"schema {schema} is up to date{f'; steps taken: {taken}' if taken else ''}")
 
 
 @outbox.command

@@ -49,6 +49,9 @@ class EventView(Protocol):
     def mode_changed(self, mode: str) -> None:
         """Take the new mode of a playback: paused, or at a speed."""
 
+    def played_to(self, offset: int) -> None:
+        """Take how far a playback is, in milliseconds from the beginning of the recording."""
+
     def jumped(self, to: str) -> None:
         """Take note that a playback goes on elsewhere; the next event does not continue the last one."""
 
@@ -89,6 +92,9 @@ class JsonView:
     def mode_changed(self, mode: str) -> None:
         """Objects have no pace."""
 
+    def played_to(self, offset: int) -> None:
+        """Each object has its own time."""
+
     def jumped(self, to: str) -> None:
         """Say where it goes on."""
         hint(f"at {to}")
@@ -110,6 +116,7 @@ class PeopleView:
         self._sequence = 0
         self._first_at = 0
         self._last_at = 0
+        self._offset: int | None = None
         self._mode = ""
 
     def show(self, event: Event) -> None:
@@ -129,6 +136,8 @@ class PeopleView:
         """Draw the status line, unless a line of output is not finished yet."""
         if self._status.enabled and all(stream.at_line_start for stream in self._streams.values()):
             elapsed = (self._last_at if self._replay else now) - (self._first_at or now)
+            if self._offset is not None:
+                elapsed = self._offset
             of = f" of {self._of}" if self._of else ""
             mode = f", {self._mode}" if self._mode else ""
             self._status.draw(f"event {self._sequence}{of}, {format_duration(elapsed)}{mode}")
@@ -141,6 +150,10 @@ class PeopleView:
     def mode_changed(self, mode: str) -> None:
         """Show it in the status line."""
         self._mode = mode
+
+    def played_to(self, offset: int) -> None:
+        """Show it in the status line."""
+        self._offset = offset
 
     def jumped(self, to: str) -> None:
         """Begin a new line, and say where it goes on."""

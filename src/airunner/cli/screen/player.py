@@ -60,6 +60,7 @@ class Player:
 
     async def play(self, keyboard: Keyboard) -> None:
         """Return when the stream has ended and all of it was shown; Quit when somebody wants that earlier."""
+        self._view.played_to(self._tempo.skip_before)
         while True:
             try:
                 async with aclosing(self._open_stream(self._last.cursor)) as batches:
@@ -81,6 +82,7 @@ class Player:
                 self._pending = None
             # A key may have moved the beginning meanwhile.
             if position.offset >= self._tempo.skip_before:
+                self._view.played_to(position.offset)
                 self._view.show(event)
             self._last = Bookmark(event.cursor, position)
 
@@ -139,6 +141,7 @@ class Player:
         end = read if self._pending is None else self._pending
         self._tempo.seek(min(self._tempo.position(now), end) + by, now)
         self._view.jumped(format_duration(self._tempo.skip_before))
+        self._view.played_to(self._tempo.skip_before)
         if by < 0 and self._last.position.offset >= self._tempo.skip_before:
             raise _SeekBack
 

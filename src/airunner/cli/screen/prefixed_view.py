@@ -66,6 +66,9 @@ class PrefixedView:
     def mode_changed(self, mode: str) -> None:
         """Several jobs are not played back."""
 
+    def played_to(self, offset: int) -> None:
+        """Several jobs are not played back."""
+
     def jumped(self, to: str) -> None:
         """Say where it goes on."""
         hint(f"{self._who}at {to}")

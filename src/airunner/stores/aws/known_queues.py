@@ -79,7 +79,7 @@ class KnownQueues:
         if self.is_configured(queue) or queue in self._removed:
             return
         if not await self._note([queue]):
-            raise InvalidArgument(f"queue {queue} is not configured on this server")
+            raise InvalidArgument(f"queue {queue} is not configured on this server: see store.sqs.queues")
         self._removed.add(queue)
 
     async def _look(self) -> None:

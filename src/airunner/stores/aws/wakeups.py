@@ -79,7 +79,7 @@ class Messages:
     def check_queue(self, queue: str) -> str:
         """Return the name of a queue if there is one."""
         if queue not in self._layout.queues:
-            raise InvalidArgument(f"queue {queue} is not configured on this server")
+            raise InvalidArgument(f"queue {queue} is not configured on this server: see store.sqs.queues")
         return queue
 
     async def open(self) -> None:

@@ -395,7 +395,9 @@ def _take_lock(path: Path) -> IO[bytes]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         handle.close()
-        raise FailedPrecondition(f"another server uses {path.parent}") from None
+        raise FailedPrecondition(
+            f"another server uses {path.parent}: stop it, or choose another folder with --data-dir"
+        ) from None
     return handle
 
 
