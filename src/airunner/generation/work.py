@@ -102,6 +102,11 @@ class WorkCall(HandlerCall[str, OutputSink]):
         if not self.begun.done():
             self.begun.set_result(None)
 
+    def raise_if_called_off(self) -> None:
+        """Raise CancelledError if its job was stopped: what a handler then returns is no result."""
+        if self.context and self.context.cancelled and not self.stopped:
+            raise asyncio.CancelledError
+
 
 class GenerationWork:
     """Does work, any number at once, on one loop; handlers run beside it."""
@@ -171,13 +176,18 @@ class GenerationWork:
         )
 
     async def _call(self, call: WorkCall) -> str:
-        """Return the result of a handler; TimedOut once its deadline is over, counted from its begin."""
+        """Return the result of a handler; TimedOut once its deadline is over, counted from its begin.
+
+        CancelledError where its job was stopped, also if it ends by itself then.
+        """
+        call.raise_if_called_off()
         if self._calls is None:
             self._calls = self._make_calls()
         self._calls.begin([call])
         try:
             await self._wait_for_thread(call)
             is_over = await wait_until(self._clock, self._after(self._options.deadline_seconds), call.done())
+            call.raise_if_called_off()
         except (asyncio.CancelledError, NoFreeThread):
             await self._stop(call)
             raise
