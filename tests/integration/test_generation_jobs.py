@@ -30,8 +30,9 @@ from airunner.generation.sessions import SessionTable
 from airunner.generation.start import PING
 from airunner.generation.work import GenerationWork, WorkOptions
 from airunner.handlers import Context
+from airunner.handlers.capture import current_output
 from airunner.handlers.loop_callbacks import LoopCallbacks
-from airunner.handlers.registry import Registry
+from airunner.handlers.registry import Hooks, Registry
 from airunner.local.postgres import LocalPostgres
 from airunner.outbox.jobs_sink import JobsSink
 from airunner.outbox.rows import Sent
@@ -255,6 +256,28 @@ async def test_a_job_that_is_cancelled_while_postgresql_is_away_is_not_begun(
         await until(lambda: telemetry.handlers_overdue.read()[()] == 0)
     assert calls == []
     await until_sessions(database, running=1)
+
+
+async def test_what_a_hook_prints_waits_for_no_room_in_the_output_of_the_job(database: Database) -> None:
+    outputs: dict[str, object] = {}
+
+    async def capture(connection: Any, session: Any, result: Any) -> None:
+        # On the worker's loop, which alone makes room for the output of jobs.
+        outputs[session.name] = current_output.get()
+
+    def paint() -> None: ...
+
+    async def paint_async() -> None: ...
+
+    hooks = Hooks(on_success=capture)
+    async with job_worker(
+        database, registry(paint=(paint, hooks), paint_async=(paint_async, hooks))
+    ) as services:
+        for name in ("paint", "paint_async"):
+            await enqueue(database, name)
+        await relay(database, services)
+        await until_sessions(database, done=2)
+    assert outputs == {"paint": None, "paint_async": None}
 
 
 async def test_a_worker_of_jobs_has_the_handler_of_every_generation_worker(database: Database) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from contextvars import Context as Variables
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,7 @@ from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from concurrent.futures import Future
 
     from airunner.config import Settings
     from airunner.handlers.context import Context
@@ -96,17 +98,24 @@ class JobVerdicts:
         async def call_async(payload_json: str, ctx: Context) -> Any:
             if ctx.queue != GENERATION_QUEUE:
                 return await handler.function(*handler.arguments.bind(payload_json, ctx))
-            work = self._run(handler, payload_json, ctx)
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+            return await asyncio.wrap_future(self._begin(handler, payload_json, ctx))
 
         def call(payload_json: str, ctx: Context) -> Any:
             if ctx.queue != GENERATION_QUEUE:
                 return handler.function(*handler.arguments.bind(payload_json, ctx))
-            work = self._run(handler, payload_json, ctx)
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+            return self._begin(handler, payload_json, ctx).result()
 
         function = call_async if handler.is_async else call
         return replace(handler, function=function, arguments=PLAIN_ARGUMENTS)
+
+    def _begin(self, handler: Handler, payload_json: str, ctx: Context) -> Future[Any]:
+        """Begin the work on its loop, without the variables of the handler that is called.
+
+        With them, what a hook prints there would be output of the job, and wait for room that only this loop
+        can make.
+        """
+        work = self._run(handler, payload_json, ctx)
+        return Variables().run(asyncio.run_coroutine_threadsafe, work, self._loop)
 
     async def _run(self, handler: Handler, payload_json: str, ctx: Context) -> Any:
         work = WorkTry(
