@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import sys
 import threading
 from typing import Any
 
@@ -368,7 +369,7 @@ async def test_a_verdict_that_cannot_be_written_is_written_later_and_the_handler
     assert [what for _, what in await effects(database)] == ["done", "done"]
 
 
-@pytest.mark.parametrize("way", ["raises", "swallows", "rolls back", "hangs"])
+@pytest.mark.parametrize("way", ["raises", "exits", "is cancelled", "swallows", "rolls back", "hangs"])
 async def test_a_hook_that_fails_is_called_again_and_nothing_of_it_happened(
     database: Database,
     sessions: SessionTable,
@@ -391,6 +392,11 @@ async def test_a_hook_that_fails_is_called_again_and_nothing_of_it_happened(
             return
         if way == "raises":
             raise KeyError("credits")
+        if way == "exits":
+            sys.exit(3)
+        if way == "is cancelled":
+            # As if something that it waited for had been: nobody cancels the verdict.
+            raise asyncio.CancelledError
         if way == "swallows":
             with pytest.raises(asyncpg.PostgresError):
                 await connection.execute("SELECT 1 / 0")

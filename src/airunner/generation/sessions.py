@@ -115,10 +115,18 @@ async def _call_hook(connection: PooledConnection, row: Any, verdict: Verdict, h
             await hook(connection, read_session(row), ending)
             # A statement that failed has undone all, whatever the hook made of its error.
             transaction = await connection.fetchval("SELECT pg_current_xact_id_if_assigned()::text")
-    except Exception as error:
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+            raise
         raise HookFailed(f"a hook of handler {row['name']!r} failed: {text_of(error)}") from error
     if transaction != row["transaction"]:
         raise HookFailed(f"a hook of handler {row['name']!r} ended the transaction of the verdict")
+
+
+def _is_being_cancelled() -> bool:
+    """Return whether it is the current task that is cancelled, and not something that it waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _settle_values(session_id: str, verdict: Verdict) -> tuple[object, ...]:
