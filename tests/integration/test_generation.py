@@ -17,7 +17,7 @@ from airunner.domain.clock import SystemClock
 from airunner.domain.errors import PermanentFailure, Unavailable
 from airunner.domain.retry import RetryPolicy
 from airunner.generation.sessions import SessionTable
-from airunner.generation.verdict import GenerationFailure
+from airunner.generation.verdict import GenerationFailure, Settled, Success
 from airunner.handlers import Context
 from airunner.handlers.images import Image, Images
 from airunner.handlers.registry import Hooks
@@ -242,6 +242,56 @@ async def test_copies_that_are_done_at_the_same_time_have_one_effect(
     assert await effects(database) == [(session_id, "done" if is_good else "failed:bad")]
     ledger = [entry["kind"] for entry in await rows_of(database, "kind", "outbox_effects")]
     assert ledger.count("verdict") == 1
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+async def test_who_comes_with_another_verdict_goes_by_the_one_that_is_written(
+    database: Database, sessions: SessionTable, queue: MemoryQueue, is_good: bool
+) -> None:
+    begun, free = threading.Event(), threading.Event()
+
+    def paint() -> str:
+        begun.set()
+        free.wait(60)
+        if is_good:
+            raise PermanentFailure("late")
+        return "a late picture"
+
+    session_id = await enqueue(database, "paint")
+    await send_all(database, queue)
+    async with working(make_consumer(queue, sessions, registry(paint=(paint, HOOKS)))):
+        await until(begun.is_set)
+        # A copy was quicker; a failed one died before its letter was sent.
+        verdict = Success() if is_good else GenerationFailure(code="bad", reason="it is bad")
+        assert await sessions.settle(session_id, verdict, HOOKS)
+        free.set()
+        await until(lambda: not queue._kept)
+    assert [letter["failure"]["code"] for letter in await letters(queue)] == ([] if is_good else ["bad"])
+    assert await effects(database) == [(session_id, "done" if is_good else "failed:bad")]
+
+
+async def test_a_try_that_comes_while_a_verdict_is_written_finds_it(
+    database: Database, sessions: SessionTable
+) -> None:
+    begun, free = asyncio.Event(), asyncio.Event()
+
+    async def capture(connection: Any, session: Any, result: Any) -> None:
+        begun.set()
+        await free.wait()
+
+    async def is_waiting() -> bool:
+        return bool(await database.fetch_value("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+
+    session_id = await enqueue(database, "paint")
+    settling = asyncio.create_task(sessions.settle(session_id, Success(), Hooks(on_success=capture)))
+    await begun.wait()
+    beginning = asyncio.create_task(sessions.begin(session_id, 2, last_try=False, lost_seconds=60))
+    async with asyncio.timeout(20):
+        while not await is_waiting():
+            await turns()
+    free.set()
+    assert await settling
+    assert (await beginning).settled is Settled.DONE
 
 
 async def test_a_letter_that_was_not_sent_is_sent_with_the_next_delivery(

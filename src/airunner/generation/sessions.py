@@ -64,8 +64,11 @@ class SessionTable:
         So long after the last try that is allowed, without a verdict, the work is lost; a later try of a copy
         of the message puts that off.
         """
-        statement = self._text(statements.BEGIN)
-        (row,) = await self._database.fetch(statement, session_id, attempt, last_try, float(lost_seconds))
+        values = session_id, attempt, last_try, float(lost_seconds)
+        (row,) = await self._database.fetch(self._text(statements.BEGIN), *values)
+        if _is_open(row) and not row["is_begun"]:
+            # It waited for a verdict to be written, and saw what was before: the next look sees the verdict.
+            (row,) = await self._database.fetch(self._text(statements.BEGIN), *values)
         return _begun(row, attempt)
 
     async def note_error(self, session_id: str, error: str) -> None:
@@ -151,7 +154,7 @@ def _begun(row: Any, attempt: int) -> BegunTry:
         # The ledger outlives sessions that are purged.
         return BegunTry(settled=Settled.FORWARDED if row["has_verdict"] else Settled.UNKNOWN)
     session = replace(read_session(row), attempts=max(row["attempts"], attempt))
-    if not row["has_verdict"] and row["finished_at"] is None:
+    if _is_open(row):
         return BegunTry(settled=Settled.OPEN, session=session)
     if row["state"] == "done":
         return BegunTry(settled=Settled.DONE, session=session)
@@ -162,6 +165,10 @@ def _begun(row: Any, attempt: int) -> BegunTry:
         failure=GenerationFailure(code=row["code"], reason=row["error"]),
         failed_at=_milliseconds(row["finished_at"]) or 0,
     )
+
+
+def _is_open(row: Any) -> bool:
+    return row["principal"] is not None and not row["has_verdict"] and row["finished_at"] is None
 
 
 def read_session(row: Any) -> GenerationSession:

@@ -39,7 +39,7 @@ WITH wanted AS (
     FROM wanted AS w WHERE s.id = w.id AND NOT w.has_verdict AND s.finished_at IS NULL RETURNING s.id
 )
 SELECT w.id::text AS id, w.has_verdict, w.has_letter, s.state, s.code, s.error, s.attempts, s.finished_at,
-    {session},
+    EXISTS (SELECT FROM begun) AS is_begun, {session},
     CASE WHEN s.state = 'queued' AND EXISTS (SELECT FROM begun)
         THEN CASE WHEN NOT pg_try_advisory_xact_lock({listening_lock})
             THEN pg_notify('session_started', w.id::text) END END

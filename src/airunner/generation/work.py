@@ -131,9 +131,10 @@ class GenerationWork:
         """Do work that was delivered, and return its result as JSON once its verdict is written.
 
         Work with a verdict is not done again: the result is empty, or GenerationFailed while the letter of a
-        failed one was not sent. Raises TryAgain when there is to be another try; GenerationFailed once a
-        failed verdict is written. While PostgreSQL does not answer it waits, before the handler is called and
-        after it: the handler is called once, whatever becomes of the verdict.
+        failed one was not sent; the same if another one writes the verdict meanwhile. Raises TryAgain when
+        there is to be another try; GenerationFailed once a failed verdict is written. While PostgreSQL does
+        not answer it waits, before the handler is called and after it: the handler is called once, whatever
+        becomes of the verdict.
         """
         begun = await self._begin(work)
         if begun.session is None or begun.settled is not Settled.OPEN:
@@ -150,6 +151,8 @@ class GenerationWork:
             output.flush()
         seconds = round((self._clock.monotonic() - started_at) / 1000, 3)
         written = await self._write(work, verdict)
+        if written is None:
+            return _answer_settled(work, await self._begin(work)) or call.result
         if isinstance(written, GenerationFailure):
             _log.error("job.permanent_failure", code=written.code, error=written.reason, **_facts(work))
             raise GenerationFailed(begun.session, written, self._clock.now())
@@ -250,8 +253,11 @@ class GenerationWork:
             await self._sessions.note_error(work.id, text)
         raise TryAgain(text) from error
 
-    async def _write(self, work: WorkTry, verdict: Verdict) -> Verdict:
-        """Write a verdict, however long that takes; return it as it was written."""
+    async def _write(self, work: WorkTry, verdict: Verdict) -> Verdict | None:
+        """Write a verdict, however long that takes; return it as it was written.
+
+        None if there is one: of a copy that was quicker, or this one, if the answer was lost.
+        """
 
         async def write(verdict: Verdict) -> bool:
             return await retry(
@@ -272,8 +278,9 @@ class GenerationWork:
             reason = "the result has a value that PostgreSQL cannot keep"
             verdict = GenerationFailure(code=INVALID_RESULT, reason=reason)
             is_new = await write(verdict)
-        kind = "done" if isinstance(verdict, Success) else "failed"
-        telemetry.generation_verdicts.add(1, kind if is_new else "repeated")
+        if not is_new:
+            return None
+        telemetry.generation_verdicts.add(1, "done" if isinstance(verdict, Success) else "failed")
         return verdict
 
 
