@@ -57,6 +57,13 @@ def queue() -> MemoryQueue:
     return MemoryQueue(SystemClock(), max_receive_count=5)
 
 
+async def until_somebody_waits(database: Database) -> None:
+    """Return once a transaction waits for another."""
+    async with asyncio.timeout(20):
+        while not await database.fetch_value("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            await turns()
+
+
 async def test_a_success_is_ledger_session_hook_and_notification_at_once(
     database: Database, sessions: SessionTable, queue: MemoryQueue, dsn: str
 ) -> None:
@@ -279,19 +286,30 @@ async def test_a_try_that_comes_while_a_verdict_is_written_finds_it(
         begun.set()
         await free.wait()
 
-    async def is_waiting() -> bool:
-        return bool(await database.fetch_value("SELECT count(*) FROM pg_locks WHERE NOT granted"))
-
     session_id = await enqueue(database, "paint")
     settling = asyncio.create_task(sessions.settle(session_id, Success(), Hooks(on_success=capture)))
     await begun.wait()
     beginning = asyncio.create_task(sessions.begin(session_id, 2, last_try=False, lost_seconds=60))
-    async with asyncio.timeout(20):
-        while not await is_waiting():
-            await turns()
+    await until_somebody_waits(database)
     free.set()
     assert await settling
     assert (await beginning).settled is Settled.DONE
+
+
+async def test_a_verdict_takes_the_row_of_the_outbox_before_its_session_as_relays_do(
+    database: Database, sessions: SessionTable
+) -> None:
+    session_id = await enqueue(database, "paint")
+    async with database.transaction() as marking:
+        await marking.execute("SELECT FROM airunner.outbox WHERE id = $1::text::uuid FOR UPDATE", session_id)
+        settling = asyncio.create_task(sessions.settle(session_id, Success(), HOOKS))
+        await until_somebody_waits(database)
+        # With the other order this would wait for the verdict, which waits for this.
+        await marking.execute(
+            "SELECT FROM airunner.generation_sessions WHERE id = $1::text::uuid FOR UPDATE NOWAIT", session_id
+        )
+    assert await settling
+    await until_sessions(database, done=1)
 
 
 async def test_a_letter_that_was_not_sent_is_sent_with_the_next_delivery(
