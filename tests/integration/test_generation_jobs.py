@@ -258,6 +258,43 @@ async def test_a_job_that_is_cancelled_while_postgresql_is_away_is_not_begun(
     await until_sessions(database, running=1)
 
 
+async def test_the_job_of_an_async_handler_that_is_cancelled_is_over_when_the_handler_is(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airunner.generation.work._GRACE_SECONDS", 60)
+    begun, cancelled, free = (threading.Event() for _ in range(3))
+    running: list[int] = []
+
+    async def paint(payload: dict[str, int], ctx: Context) -> None:
+        running.append(payload["n"])
+        begun.set()
+        try:
+            await asyncio.sleep(60 if payload["n"] == 1 else 0)
+        finally:
+            cancelled.set()
+            await asyncio.to_thread(free.wait, 60)
+            ctx.log("cleaned up")
+            running.remove(payload["n"])
+
+    async with job_worker(database, registry(paint=paint), concurrency=1) as services:
+        first = await enqueue(database, "paint", {"n": 1})
+        await relay(database, services)
+        await until(begun.is_set)
+        await enqueue(database, "paint", {"n": 2})
+        await relay(database, services)
+        rows = await database.fetch("SELECT sink_ref FROM airunner.outbox WHERE id = $1::text::uuid", first)
+        await services.jobs.cancel_job(rows[0]["sink_ref"])
+        await until(cancelled.is_set)
+        for _ in range(100):
+            await turns()
+            assert running == [1], "it has the only slot"
+        free.set()
+        await until_sessions(database, running=1, done=1)
+        request = StreamRequest(job_id=rows[0]["sink_ref"], event_filter=frozenset({EventType.OUTPUT_DATA}))
+        events = [event async for event in services.events.stream_events(request)]
+    assert [event.data.output for event in events if isinstance(event.data, Output)] == [b"cleaned up\n"]
+
+
 async def test_what_a_hook_prints_waits_for_no_room_in_the_output_of_the_job(database: Database) -> None:
     outputs: dict[str, object] = {}
 
