@@ -534,8 +534,9 @@ async def test_a_handler_beyond_its_deadline_is_tried_again_and_keeps_its_slot(
     assert "longer than 0.1 s" in retried["error"]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
 async def test_the_deadline_begins_when_the_handler_has_a_thread(
-    database: Database, sessions: SessionTable, queue: MemoryQueue
+    database: Database, sessions: SessionTable, queue: MemoryQueue, is_async: bool
 ) -> None:
     clock, free = ManualClock(), {number: threading.Event() for number in (1, 2)}
     begun: list[int] = []
@@ -544,11 +545,16 @@ async def test_the_deadline_begins_when_the_handler_has_a_thread(
         begun.append(payload["n"])
         free[payload["n"]].wait(60)
 
+    async def paint_async(payload: dict[str, int]) -> None:
+        # All async ones share a thread: this one keeps it to itself.
+        paint(payload)
+
     for number in free:
         await enqueue(database, "paint", {"n": number})
     await send_all(database, queue)
     options: dict[str, Any] = {"threads": 1, "deadline_seconds": 30}
-    consumer = make_consumer(queue, sessions, registry(paint=paint), clock=clock, **options)
+    handlers = registry(paint=paint_async if is_async else paint)
+    consumer = make_consumer(queue, sessions, handlers, clock=clock, **options)
     async with working(consumer):
         await until_sessions(database, running=2)
         await until(lambda: len(begun) == 1)

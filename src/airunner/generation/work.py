@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 from airunner import telemetry
 from airunner.domain.clock import wait_until
@@ -85,19 +86,35 @@ class NoFreeThread(Exception):
 
 
 class WorkCall(HandlerCall[str, OutputSink]):
-    """A call that knows whether it has begun; made on the worker's loop. An async one waits for no thread."""
+    """A call that knows whether it has begun; made on the worker's loop, that of `callbacks`."""
 
-    __slots__ = ("begun",)
+    __slots__ = ("_callbacks", "begun")
 
     def __init__(
-        self, key: str, handler: Handler, payload_json: str, *, output: OutputSink, context: Context
+        self,
+        key: str,
+        handler: Handler,
+        payload_json: str,
+        *,
+        output: OutputSink,
+        context: Context,
+        callbacks: LoopCallbacks,
     ) -> None:
         super().__init__(key, handler, payload_json, output=output, context=context)
+        self._callbacks = callbacks
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.is_async:
-            self.begin()
 
-    def begin(self) -> None:
+    def run(self) -> None:
+        """Call a sync handler, in the current thread."""
+        self._callbacks.post(self._begin)
+        super().run()
+
+    async def run_async(self, task: asyncio.Task[Any] | None) -> None:
+        """Call an async handler, in the current task: others may have kept the loop to themselves before."""
+        self._callbacks.post(self._begin)
+        await super().run_async(task)
+
+    def _begin(self) -> None:
         """Take note, on the worker's loop, that it has a thread."""
         if not self.begun.done():
             self.begun.set_result(None)
@@ -141,7 +158,14 @@ class GenerationWork:
             return _answer_settled(work, begun)
         _log.info("job.start", **_facts(work))
         output, context = make_context(begun.session)
-        call = WorkCall(work.id, work.handler, work.payload_json, output=output, context=context)
+        call = WorkCall(
+            work.id,
+            work.handler,
+            work.payload_json,
+            output=output,
+            context=context,
+            callbacks=self._callbacks,
+        )
         started_at = self._clock.monotonic()
         try:
             verdict: Verdict = read_success(await self._call(call))
@@ -164,6 +188,10 @@ class GenerationWork:
         if self._calls:
             self._calls.close()
 
+    @cached_property
+    def _callbacks(self) -> LoopCallbacks:
+        return LoopCallbacks(asyncio.get_running_loop())
+
     async def _begin(self, work: WorkTry) -> BegunTry:
         lost_seconds = self._options.lost_seconds
         return await retry(
@@ -185,7 +213,9 @@ class GenerationWork:
         """
         call.raise_if_called_off()
         if self._calls is None:
-            self._calls = self._make_calls()
+            self._calls = HandlerCalls(
+                threads=self._options.threads, callbacks=self._callbacks, on_ended=self._on_ended
+            )
         self._calls.begin([call])
         try:
             await self._wait_for_thread(call)
@@ -199,20 +229,6 @@ class GenerationWork:
             if call.failed or not call.settled:
                 raise TimedOut(f"the handler took longer than {self._options.deadline_seconds:g} s")
         return await call.done()
-
-    def _make_calls(self) -> HandlerCalls[WorkCall]:
-        callbacks = LoopCallbacks(asyncio.get_running_loop())
-
-        def run_sync(call: WorkCall) -> None:
-            callbacks.post(call.begin)
-            call.run()
-
-        return HandlerCalls(
-            threads=self._options.threads,
-            callbacks=callbacks,
-            on_ended=self._on_ended,
-            run_sync=run_sync,
-        )
 
     async def _wait_for_thread(self, call: WorkCall) -> None:
         # With more than this and its deadline it would be lost while it runs.
