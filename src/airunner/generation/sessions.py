@@ -116,6 +116,8 @@ async def _call_hook(connection: PooledConnection, row: Any, verdict: Verdict, h
     try:
         async with asyncio.timeout(HOOK_SECONDS):
             await hook(connection, read_session(row), ending)
+            # What PostgreSQL would look at when the transaction commits is the hook's as well.
+            await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
             # A statement that failed has undone all, whatever the hook made of its error.
             transaction = await connection.fetchval("SELECT pg_current_xact_id_if_assigned()::text")
     except (Exception, SystemExit, asyncio.CancelledError) as error:
