@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import sys
 import threading
 from typing import Any
 
@@ -16,7 +17,7 @@ from airunner.domain.clock import SystemClock
 from airunner.domain.errors import PermanentFailure, Unavailable
 from airunner.domain.retry import RetryPolicy
 from airunner.generation.sessions import SessionTable
-from airunner.generation.verdict import GenerationFailure
+from airunner.generation.verdict import GenerationFailure, Settled, Success
 from airunner.handlers import Context
 from airunner.handlers.images import Image, Images
 from airunner.handlers.registry import Hooks
@@ -43,6 +44,14 @@ from tests.support.generation import (
 )
 from tests.support.postgres import rows_of
 
+DEFERRED = """
+CREATE TEMP TABLE users (id integer PRIMARY KEY) ON COMMIT DROP;
+CREATE TEMP TABLE pictures (
+    user_id integer REFERENCES users (id) DEFERRABLE INITIALLY DEFERRED
+) ON COMMIT DROP;
+INSERT INTO pictures VALUES (1)
+"""
+
 
 @pytest.fixture
 async def sessions(database: Database) -> SessionTable:
@@ -54,6 +63,13 @@ async def sessions(database: Database) -> SessionTable:
 @pytest.fixture
 def queue() -> MemoryQueue:
     return MemoryQueue(SystemClock(), max_receive_count=5)
+
+
+async def until_somebody_waits(database: Database) -> None:
+    """Return once a transaction waits for another."""
+    async with asyncio.timeout(20):
+        while not await database.fetch_value("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            await turns()
 
 
 async def test_a_success_is_ledger_session_hook_and_notification_at_once(
@@ -243,6 +259,67 @@ async def test_copies_that_are_done_at_the_same_time_have_one_effect(
     assert ledger.count("verdict") == 1
 
 
+@pytest.mark.parametrize("is_good", [True, False])
+async def test_who_comes_with_another_verdict_goes_by_the_one_that_is_written(
+    database: Database, sessions: SessionTable, queue: MemoryQueue, is_good: bool
+) -> None:
+    begun, free = threading.Event(), threading.Event()
+
+    def paint() -> str:
+        begun.set()
+        free.wait(60)
+        if is_good:
+            raise PermanentFailure("late")
+        return "a late picture"
+
+    session_id = await enqueue(database, "paint")
+    await send_all(database, queue)
+    async with working(make_consumer(queue, sessions, registry(paint=(paint, HOOKS)))):
+        await until(begun.is_set)
+        # A copy was quicker; a failed one died before its letter was sent.
+        verdict = Success() if is_good else GenerationFailure(code="bad", reason="it is bad")
+        assert await sessions.settle(session_id, verdict, HOOKS)
+        free.set()
+        await until(lambda: not queue._kept)
+    assert [letter["failure"]["code"] for letter in await letters(queue)] == ([] if is_good else ["bad"])
+    assert await effects(database) == [(session_id, "done" if is_good else "failed:bad")]
+
+
+async def test_a_try_that_comes_while_a_verdict_is_written_finds_it(
+    database: Database, sessions: SessionTable
+) -> None:
+    begun, free = asyncio.Event(), asyncio.Event()
+
+    async def capture(connection: Any, session: Any, result: Any) -> None:
+        begun.set()
+        await free.wait()
+
+    session_id = await enqueue(database, "paint")
+    settling = asyncio.create_task(sessions.settle(session_id, Success(), Hooks(on_success=capture)))
+    await begun.wait()
+    beginning = asyncio.create_task(sessions.begin(session_id, 2, last_try=False, lost_seconds=60))
+    await until_somebody_waits(database)
+    free.set()
+    assert await settling
+    assert (await beginning).settled is Settled.DONE
+
+
+async def test_a_verdict_takes_the_row_of_the_outbox_before_its_session_as_relays_do(
+    database: Database, sessions: SessionTable
+) -> None:
+    session_id = await enqueue(database, "paint")
+    async with database.transaction() as marking:
+        await marking.execute("SELECT FROM airunner.outbox WHERE id = $1::text::uuid FOR UPDATE", session_id)
+        settling = asyncio.create_task(sessions.settle(session_id, Success(), HOOKS))
+        await until_somebody_waits(database)
+        # With the other order this would wait for the verdict, which waits for this.
+        await marking.execute(
+            "SELECT FROM airunner.generation_sessions WHERE id = $1::text::uuid FOR UPDATE NOWAIT", session_id
+        )
+    assert await settling
+    await until_sessions(database, done=1)
+
+
 async def test_a_letter_that_was_not_sent_is_sent_with_the_next_delivery(
     database: Database, sessions: SessionTable, queue: MemoryQueue
 ) -> None:
@@ -368,7 +445,9 @@ async def test_a_verdict_that_cannot_be_written_is_written_later_and_the_handler
     assert [what for _, what in await effects(database)] == ["done", "done"]
 
 
-@pytest.mark.parametrize("way", ["raises", "swallows", "rolls back", "hangs"])
+@pytest.mark.parametrize(
+    "way", ["raises", "exits", "is cancelled", "breaks a promise", "swallows", "rolls back", "hangs"]
+)
 async def test_a_hook_that_fails_is_called_again_and_nothing_of_it_happened(
     database: Database,
     sessions: SessionTable,
@@ -391,7 +470,15 @@ async def test_a_hook_that_fails_is_called_again_and_nothing_of_it_happened(
             return
         if way == "raises":
             raise KeyError("credits")
-        if way == "swallows":
+        if way == "exits":
+            sys.exit(3)
+        if way == "is cancelled":
+            # As if something that it waited for had been: nobody cancels the verdict.
+            raise asyncio.CancelledError
+        if way == "breaks a promise":
+            # As foreign keys of Django: PostgreSQL looks when the transaction commits.
+            await connection.execute(DEFERRED)
+        elif way == "swallows":
             with pytest.raises(asyncpg.PostgresError):
                 await connection.execute("SELECT 1 / 0")
         elif way == "rolls back":
@@ -460,8 +547,9 @@ async def test_a_handler_beyond_its_deadline_is_tried_again_and_keeps_its_slot(
     assert "longer than 0.1 s" in retried["error"]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
 async def test_the_deadline_begins_when_the_handler_has_a_thread(
-    database: Database, sessions: SessionTable, queue: MemoryQueue
+    database: Database, sessions: SessionTable, queue: MemoryQueue, is_async: bool
 ) -> None:
     clock, free = ManualClock(), {number: threading.Event() for number in (1, 2)}
     begun: list[int] = []
@@ -470,11 +558,16 @@ async def test_the_deadline_begins_when_the_handler_has_a_thread(
         begun.append(payload["n"])
         free[payload["n"]].wait(60)
 
+    async def paint_async(payload: dict[str, int]) -> None:
+        # All async ones share a thread: this one keeps it to itself.
+        paint(payload)
+
     for number in free:
         await enqueue(database, "paint", {"n": number})
     await send_all(database, queue)
     options: dict[str, Any] = {"threads": 1, "deadline_seconds": 30}
-    consumer = make_consumer(queue, sessions, registry(paint=paint), clock=clock, **options)
+    handlers = registry(paint=paint_async if is_async else paint)
+    consumer = make_consumer(queue, sessions, handlers, clock=clock, **options)
     async with working(consumer):
         await until_sessions(database, running=2)
         await until(lambda: len(begun) == 1)

@@ -24,13 +24,15 @@ from airunner.domain.requests import EnqueueRequest, StreamRequest
 from airunner.domain.retry import RetryPolicy
 from airunner.generation.gate import DatabaseGate
 from airunner.generation.job_verdicts import JobVerdicts
+from airunner.generation.lost import LostPass
 from airunner.generation.output import LoggedOutput
 from airunner.generation.sessions import SessionTable
 from airunner.generation.start import PING
 from airunner.generation.work import GenerationWork, WorkOptions
 from airunner.handlers import Context
+from airunner.handlers.capture import current_output
 from airunner.handlers.loop_callbacks import LoopCallbacks
-from airunner.handlers.registry import Registry
+from airunner.handlers.registry import Hooks, Registry
 from airunner.local.postgres import LocalPostgres
 from airunner.outbox.jobs_sink import JobsSink
 from airunner.outbox.rows import Sent
@@ -42,6 +44,7 @@ from airunner.stores.memory import MemoryStore
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.factories import make_services
+from airunner.worker.runner import AttemptEnvironment
 from airunner.worker.worker import Worker, WorkerOptions
 from tests.support.consumers import turns
 from tests.support.generation import (
@@ -54,11 +57,17 @@ from tests.support.generation import (
     until_sessions,
 )
 from tests.support.outbox import QUICK, make_relay, send_once
+from tests.support.postgres import pass_time
 
 
 @asynccontextmanager
 async def job_worker(
-    database: Database, handlers: Registry, *, concurrency: int = 4, **work_options: Any
+    database: Database,
+    handlers: Registry,
+    *,
+    concurrency: int = 4,
+    grace_seconds: float = 10.0,
+    **work_options: Any,
 ) -> AsyncIterator[Services]:
     """Run a worker of jobs whose handlers end with verdicts, over services in memory."""
     await database.execute(ACCOUNTS)
@@ -77,6 +86,7 @@ async def job_worker(
         handlers=verdicts.wrap(handlers),
         closed_queues=gate.closed_queues,
         overdue_elsewhere=lambda: verdicts.overdue,
+        environment=AttemptEnvironment(grace_seconds=grace_seconds),
         worker_id="w",
     )
     worker = Worker(services.jobs, services.events, SystemClock(), options)
@@ -193,6 +203,118 @@ async def test_a_handler_that_goes_on_after_its_deadline_keeps_its_slot(database
         (found,) = await until_sessions(database, done=1)
         assert telemetry.handlers_overdue.read()[()] == 0
     assert found["attempts"] == 2
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+async def test_a_handler_that_ends_since_its_job_is_cancelled_gives_no_verdict(
+    database: Database, is_good: bool
+) -> None:
+    begun = threading.Event()
+
+    def paint(ctx: Context) -> str:
+        begun.set()
+        ctx.wait(60)
+        if not is_good:
+            raise PermanentFailure("half", "a half picture")
+        return "half a picture"
+
+    handlers = registry(paint=(paint, HOOKS))
+    async with job_worker(database, handlers) as services:
+        session_id = await enqueue(database, "paint")
+        await relay(database, services)
+        await until(begun.is_set)
+        (row,) = await database.fetch("SELECT sink_ref FROM airunner.outbox")
+        await services.jobs.cancel_job(row["sink_ref"])
+        job = await services.jobs.get_job(row["sink_ref"], wait_seconds=10)
+        assert job.state is JobState.CANCELLED
+        await until_sessions(database, running=1)
+        await pass_time(database, seconds=65)
+        assert await LostPass(database, "airunner", handlers, jobs=services.jobs).run_once() == 1
+    assert await effects(database) == [(session_id, "failed:lost")]
+
+
+async def test_a_job_that_is_cancelled_while_postgresql_is_away_is_not_begun(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, calls, asked, may_answer = SessionTable.begin, list[int](), asyncio.Event(), asyncio.Event()
+
+    async def begin_late(*values: Any, **named: Any) -> Any:
+        asked.set()
+        await may_answer.wait()
+        return await begin(*values, **named)
+
+    monkeypatch.setattr(SessionTable, "begin", begin_late)
+    async with job_worker(database, registry(paint=lambda: calls.append(1)), grace_seconds=0.1) as services:
+        await enqueue(database, "paint")
+        await relay(database, services)
+        await asked.wait()
+        (row,) = await database.fetch("SELECT sink_ref FROM airunner.outbox")
+        await services.jobs.cancel_job(row["sink_ref"])
+        job = await services.jobs.get_job(row["sink_ref"], wait_seconds=10)
+        assert (job.state, telemetry.handlers_overdue.read()[()]) == (JobState.CANCELLED, 1)
+        may_answer.set()
+        await until(lambda: telemetry.handlers_overdue.read()[()] == 0)
+    assert calls == []
+    await until_sessions(database, running=1)
+
+
+async def test_the_job_of_an_async_handler_that_is_cancelled_is_over_when_the_handler_is(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airunner.generation.work._GRACE_SECONDS", 60)
+    begun, cancelled, free = (threading.Event() for _ in range(3))
+    running: list[int] = []
+
+    async def paint(payload: dict[str, int], ctx: Context) -> None:
+        running.append(payload["n"])
+        begun.set()
+        try:
+            await asyncio.sleep(60 if payload["n"] == 1 else 0)
+        finally:
+            cancelled.set()
+            await asyncio.to_thread(free.wait, 60)
+            ctx.log("cleaned up")
+            running.remove(payload["n"])
+
+    async with job_worker(database, registry(paint=paint), concurrency=1) as services:
+        first = await enqueue(database, "paint", {"n": 1})
+        await relay(database, services)
+        await until(begun.is_set)
+        await enqueue(database, "paint", {"n": 2})
+        await relay(database, services)
+        rows = await database.fetch("SELECT sink_ref FROM airunner.outbox WHERE id = $1::text::uuid", first)
+        await services.jobs.cancel_job(rows[0]["sink_ref"])
+        await until(cancelled.is_set)
+        for _ in range(100):
+            await turns()
+            assert running == [1], "it has the only slot"
+        free.set()
+        await until_sessions(database, running=1, done=1)
+        request = StreamRequest(job_id=rows[0]["sink_ref"], event_filter=frozenset({EventType.OUTPUT_DATA}))
+        events = [event async for event in services.events.stream_events(request)]
+    assert [event.data.output for event in events if isinstance(event.data, Output)] == [b"cleaned up\n"]
+
+
+async def test_what_a_hook_prints_waits_for_no_room_in_the_output_of_the_job(database: Database) -> None:
+    outputs: dict[str, object] = {}
+
+    async def capture(connection: Any, session: Any, result: Any) -> None:
+        # On the worker's loop, which alone makes room for the output of jobs.
+        outputs[session.name] = current_output.get()
+
+    def paint() -> None: ...
+
+    async def paint_async() -> None: ...
+
+    hooks = Hooks(on_success=capture)
+    async with job_worker(
+        database, registry(paint=(paint, hooks), paint_async=(paint_async, hooks))
+    ) as services:
+        for name in ("paint", "paint_async"):
+            await enqueue(database, name)
+        await relay(database, services)
+        await until_sessions(database, done=2)
+    assert outputs == {"paint": None, "paint_async": None}
 
 
 async def test_a_worker_of_jobs_has_the_handler_of_every_generation_worker(database: Database) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,11 +78,12 @@ async def test_another_try_of_a_copy_puts_it_off(database: Database, sessions: S
     assert await lost_pass(database).run_once() == 1
 
 
+@pytest.mark.parametrize("error", [KeyError("credits"), asyncio.CancelledError()], ids=repr)
 async def test_a_compensation_that_fails_keeps_no_other_waiting(
-    database: Database, sessions: SessionTable
+    database: Database, sessions: SessionTable, error: BaseException
 ) -> None:
     async def fail(connection: Any, session: Any, failure: Any) -> None:
-        raise KeyError("credits")
+        raise error
 
     for name in ("broken", "paint"):
         await sessions.begin(await enqueue(database, name), 5, last_try=True, lost_seconds=LOST_SECONDS)

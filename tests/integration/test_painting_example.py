@@ -27,6 +27,8 @@ async def shop(
 ) -> AsyncIterator[Database]:
     monkeypatch.setenv("DATABASE_URL", dsn)
     monkeypatch.setenv("PICTURES", str(tmp_path))
+    # The other example has accounts too, and may have left them.
+    await database.execute("DROP TABLE IF EXISTS pictures, accounts")
     await database.execute((EXAMPLE / "shop.sql").read_text())
     await database.execute("INSERT INTO accounts VALUES ($1, 2)", USER)
     yield database

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -111,3 +112,16 @@ async def test_what_comes_while_the_loop_is_behind_is_dropped_and_counted() -> N
         await until(lambda: lines_of(logs)[-1] == ("after", "stdout"))
     assert len(lines_of(logs)) == 1_001
     assert [entry["lines"] for entry in logs if entry["event"] == "job.output_dropped"] == [3]
+
+
+async def test_a_huge_text_without_an_end_is_taken_in_no_time() -> None:
+    output = make_output()
+    with capture_logs() as logs:
+        began = time.thread_time()
+        output.write("x" * 2**25, is_stderr=False)
+        assert time.thread_time() - began < 2
+        output.write("yz\n", is_stderr=False)
+        await turns()
+    (dropped,) = [entry["lines"] for entry in logs if entry["event"] == "job.output_dropped"]
+    assert (len(lines_of(logs)), len(lines_of(logs)[0][0])) == (1_000, 4_000)
+    assert len(lines_of(logs)) + dropped == -(-(2**25 + 2) // 4_000)

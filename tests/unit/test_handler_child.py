@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from airunner.handlers import Context
+from airunner.handlers import Context, PermanentFailure
 from airunner.handlers.calls import HandlerCall
 from airunner.handlers.registry import Registry
 from airunner.worker.handlers import child
@@ -113,3 +113,26 @@ def test_what_is_printed_in_the_midst_of_a_message_goes_behind_it(worker: Worker
     assert not thread.is_alive()
     said = [["output", "said\n", False], ["output", "freed\n", False]]
     assert worker.heard() == [["begun"], *said, ["returned", ""]]
+
+
+class Unshowable:
+    def __str__(self) -> str:
+        raise RuntimeError("no text for this")
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (lambda: PermanentFailure(404, "no user 7"), ["404", "no user 7"]),  # type: ignore[arg-type]  # that is the point
+        (lambda: PermanentFailure("mute", Unshowable()), ["mute", ""]),  # type: ignore[arg-type]  # that too
+    ],
+    ids=["number", "unshowable"],
+)
+def test_a_permanent_failure_is_one_whatever_it_is_made_of(
+    worker: WorkerEnd, failure: Callable[[], Exception], told: list[str]
+) -> None:
+    def fail() -> None:
+        raise failure()
+
+    worker.do(fail)
+    assert worker.heard() == [["begun"], ["permanent", *told]]

@@ -118,7 +118,16 @@ def test_what_comes_later_runs_too(handlers: Loop) -> None:
     assert len(handlers.over) == 3
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+class Unshowable:
+    def __str__(self) -> str:
+        raise RuntimeError("no text for this")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [SystemExit(3), SystemExit(Unshowable()), KeyboardInterrupt()],
+    ids=["exit", "unshowable", "interrupt"],
+)
 def test_a_task_that_leaves_the_interpreter_ends_alone(handlers: Loop, error: BaseException) -> None:
     started: list[asyncio.Task[None]] = []
 

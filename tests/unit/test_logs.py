@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
 import subprocess
 import sys
+import threading
 from datetime import datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -56,6 +58,35 @@ def test_a_line_is_one_piece_and_lines_that_belong_together_are_one_too(
     )
     log_together(log, [(logging.DEBUG, "unwanted", {})])
     assert [events(piece) for piece in file.pieces] == [["alone"], ["one", "two"]]
+
+
+def test_a_finalizer_that_logs_in_the_midst_of_a_line_waits_for_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Unclosed:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            log.warning("unclosed")
+
+    class Collecting(Pieces):
+        """A file in whose midst the garbage collector runs."""
+
+        def write(self, text: str, /) -> int:
+            gc.collect()
+            return super().write(text)
+
+    file = Collecting()
+    monkeypatch.setattr(sys, "stderr", file)
+    set_up_logs("info", "json")
+    log = structlog.get_logger("airunner.test")
+    Unclosed()
+    # One that waits for itself fails the test instead of hanging it.
+    thread = threading.Thread(target=log.info, args=("alone",), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert [events(piece) for piece in file.pieces] == [["unclosed"], ["alone"]]
 
 
 def test_a_line_says_the_same_whether_it_is_logged_alone_or_with_others(

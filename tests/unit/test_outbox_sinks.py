@@ -23,11 +23,13 @@ from airunner.domain.errors import (
     Unavailable,
 )
 from airunner.domain.job import JobState
+from airunner.domain.outcomes import prepare_entries
 from airunner.domain.requests import EnqueueRequest
 from airunner.outbox.jobs_sink import JobsSink, payload_of
 from airunner.outbox.judging import REJECTED_ROW, marks_of
 from airunner.outbox.rows import ClaimedRow, NotTried, Rejected, SendOutcome, Sent
 from airunner.outbox.sqs_sink import SqsSink
+from airunner.queues.message_rules import check_message
 from airunner.queues.messages import NewMessage
 
 AWAY = Unavailable("away")
@@ -89,6 +91,26 @@ async def test_a_call_that_fails_is_no_row_s_matter(
     error: AirunnerError, outcome: SendOutcome, count: int
 ) -> None:
     assert await send(sink_of(ScriptedQueue([error] * count)), count) == [outcome] * count
+
+
+@pytest.mark.parametrize("error", [AWAY, Refused("AccessDenied"), InvalidArgument("bad")], ids=repr)
+async def test_a_row_that_no_queue_takes_is_no_matter_of_those_beside_it(error: AirunnerError) -> None:
+    class Refusing(ScriptedQueue):
+        """Refuses what no queue takes, as every queue does, and fails the call with the others."""
+
+        async def send(self, messages: Sequence[NewMessage]) -> Sequence[str | AirunnerError]:
+            answers: list[str | AirunnerError] = []
+            for entry in prepare_entries(messages, check_message):
+                is_alone = len(messages) == 1 and isinstance(error, InvalidArgument)
+                answers.append(entry if isinstance(entry, AirunnerError) else "m" if is_alone else error)
+            return answers
+
+    rows = [row(1), row(2, '{"id": "2", "name": "n", "payload": "\ufffe"}'), row(3)]
+    first, bad, last = await sink_of(Refusing()).send("generation", rows)
+    assert isinstance(bad, Rejected)
+    assert bad.for_good
+    assert first == last
+    assert isinstance(first, Sent if isinstance(error, InvalidArgument) else NotTried)
 
 
 async def test_a_row_by_itself_that_is_refused_for_what_it_holds_is_rejected() -> None:

@@ -28,7 +28,9 @@ class Mute(Exception):
     ("error", "code", "text"),
     [
         (PermanentFailure("no_credit", "empty"), "no_credit", "empty"),
+        (PermanentFailure(404, "no user 7"), "404", "no user 7"),  # type: ignore[arg-type]  # that is the point
         (JobProcessingError("no user 7", permanent=True), "permanent", "no user 7"),
+        (JobProcessingError("no", permanent=True, code=404), "404", "no"),  # type: ignore[arg-type]  # that too
         (JobProcessingError("no user 7", permanent=True, code="no_user"), "no_user", "no user 7"),
         (JobProcessingError("DLQ:user_id_not_found", permanent=True), "user_id_not_found", None),
         (ValueError("DLQ:user_id_not_found"), "user_id_not_found", None),

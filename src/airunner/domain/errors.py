@@ -129,7 +129,8 @@ class PermanentFailure(Exception):
 
     def __init__(self, code: str, message: str = "") -> None:
         super().__init__(message or code)
-        self.code = code
+        # Whoever raises it may have given a number, or a member of an Enum.
+        self.code = str(code)
 
 
 class JobProcessingError(Exception):

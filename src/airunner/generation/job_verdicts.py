@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from contextvars import Context as Variables
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from airunner.config import ConfigError
+from airunner.domain.background import end_wait
 from airunner.domain.clock import SystemClock
 from airunner.domain.errors import Unavailable, error_text
 from airunner.domain.limits import DEFAULT_VISIBILITY_SECONDS
@@ -26,7 +28,8 @@ from airunner.queues.base import TryAgain
 from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
+    from concurrent.futures import Future
 
     from airunner.config import Settings
     from airunner.handlers.context import Context
@@ -96,17 +99,42 @@ class JobVerdicts:
         async def call_async(payload_json: str, ctx: Context) -> Any:
             if ctx.queue != GENERATION_QUEUE:
                 return await handler.function(*handler.arguments.bind(payload_json, ctx))
-            work = self._run(handler, payload_json, ctx)
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+            return await self._end_of(handler, payload_json, ctx)
 
         def call(payload_json: str, ctx: Context) -> Any:
             if ctx.queue != GENERATION_QUEUE:
                 return handler.function(*handler.arguments.bind(payload_json, ctx))
-            work = self._run(handler, payload_json, ctx)
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+            return self._begin(self._run(handler, payload_json, ctx)).result()
 
         function = call_async if handler.is_async else call
         return replace(handler, function=function, arguments=PLAIN_ARGUMENTS)
+
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Begin work on its loop, without the variables of the handler that is called.
+
+        With them, what a hook prints there would be output of the job, and wait for room that only this loop
+        can make.
+        """
+        return Variables().run(asyncio.run_coroutine_threadsafe, work, self._loop)
+
+    async def _end_of(self, handler: Handler, payload_json: str, ctx: Context) -> Any:
+        """Do work, and return when it is over, also once this is cancelled: its slot is not free before."""
+        called_off: asyncio.Future[None] = self._loop.create_future()
+        work = self._cancellable(self._run(handler, payload_json, ctx), called_off)
+        ended = asyncio.wrap_future(self._begin(work))
+        try:
+            return await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            self._loop.call_soon_threadsafe(end_wait, called_off)
+            while not ended.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait({ended})
+            raise
+
+    async def _cancellable(self, work: Coroutine[Any, Any, Any], called_off: asyncio.Future[None]) -> Any:
+        if task := asyncio.current_task():
+            called_off.add_done_callback(lambda _: task.cancel())
+        return await work
 
     async def _run(self, handler: Handler, payload_json: str, ctx: Context) -> Any:
         work = WorkTry(

@@ -64,11 +64,8 @@ class LoggedOutput:
 
     def _split(self, text: str, is_stderr: bool) -> None:
         *lines, tail = (self._tails[is_stderr] + text).split("\n")
-        while len(tail) > _MAX_LINE:
-            lines.append(tail[:_MAX_LINE])
-            tail = tail[_MAX_LINE:]
-        self._tails[is_stderr] = tail
-        for line in lines:
+        *pieces, self._tails[is_stderr] = _pieces(tail)
+        for line in (*lines, *pieces):
             self._add(line, is_stderr=is_stderr)
 
     def _end_lines(self) -> None:
@@ -101,3 +98,9 @@ class LoggedOutput:
         if dropped > self._dropped_told:
             _log.warning("job.output_dropped", lines=dropped - self._dropped_told, **self._facts)
             self._dropped_told = dropped
+
+
+def _pieces(text: str) -> list[str]:
+    """Cut a text into pieces that fit a log line; one at least, the last of which may go on."""
+    # Cut from the whole: to cut each off the rest takes minutes for what is printed in a moment.
+    return [text[start : start + _MAX_LINE] for start in range(0, len(text), _MAX_LINE)] or [""]

@@ -64,8 +64,11 @@ class SessionTable:
         So long after the last try that is allowed, without a verdict, the work is lost; a later try of a copy
         of the message puts that off.
         """
-        statement = self._text(statements.BEGIN)
-        (row,) = await self._database.fetch(statement, session_id, attempt, last_try, float(lost_seconds))
+        values = session_id, attempt, last_try, float(lost_seconds)
+        (row,) = await self._database.fetch(self._text(statements.BEGIN), *values)
+        if _is_open(row) and not row["is_begun"]:
+            # It waited for a verdict to be written, and saw what was before: the next look sees the verdict.
+            (row,) = await self._database.fetch(self._text(statements.BEGIN), *values)
         return _begun(row, attempt)
 
     async def note_error(self, session_id: str, error: str) -> None:
@@ -113,12 +116,22 @@ async def _call_hook(connection: PooledConnection, row: Any, verdict: Verdict, h
     try:
         async with asyncio.timeout(HOOK_SECONDS):
             await hook(connection, read_session(row), ending)
+            # What PostgreSQL would look at when the transaction commits is the hook's as well.
+            await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
             # A statement that failed has undone all, whatever the hook made of its error.
             transaction = await connection.fetchval("SELECT pg_current_xact_id_if_assigned()::text")
-    except Exception as error:
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+            raise
         raise HookFailed(f"a hook of handler {row['name']!r} failed: {text_of(error)}") from error
     if transaction != row["transaction"]:
         raise HookFailed(f"a hook of handler {row['name']!r} ended the transaction of the verdict")
+
+
+def _is_being_cancelled() -> bool:
+    """Return whether it is the current task that is cancelled, and not something that it waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _settle_values(session_id: str, verdict: Verdict) -> tuple[object, ...]:
@@ -143,7 +156,7 @@ def _begun(row: Any, attempt: int) -> BegunTry:
         # The ledger outlives sessions that are purged.
         return BegunTry(settled=Settled.FORWARDED if row["has_verdict"] else Settled.UNKNOWN)
     session = replace(read_session(row), attempts=max(row["attempts"], attempt))
-    if not row["has_verdict"] and row["finished_at"] is None:
+    if _is_open(row):
         return BegunTry(settled=Settled.OPEN, session=session)
     if row["state"] == "done":
         return BegunTry(settled=Settled.DONE, session=session)
@@ -154,6 +167,10 @@ def _begun(row: Any, attempt: int) -> BegunTry:
         failure=GenerationFailure(code=row["code"], reason=row["error"]),
         failed_at=_milliseconds(row["finished_at"]) or 0,
     )
+
+
+def _is_open(row: Any) -> bool:
+    return row["principal"] is not None and not row["has_verdict"] and row["finished_at"] is None
 
 
 def read_session(row: Any) -> GenerationSession:

@@ -39,7 +39,7 @@ WITH wanted AS (
     FROM wanted AS w WHERE s.id = w.id AND NOT w.has_verdict AND s.finished_at IS NULL RETURNING s.id
 )
 SELECT w.id::text AS id, w.has_verdict, w.has_letter, s.state, s.code, s.error, s.attempts, s.finished_at,
-    {session},
+    EXISTS (SELECT FROM begun) AS is_begun, {session},
     CASE WHEN s.state = 'queued' AND EXISTS (SELECT FROM begun)
         THEN CASE WHEN NOT pg_try_advisory_xact_lock({listening_lock})
             THEN pg_notify('session_started', w.id::text) END END
@@ -51,6 +51,8 @@ UPDATE {schema}.generation_sessions SET
 WHERE id = $1::text::uuid AND finished_at IS NULL
 """
 # Whoever writes the row of the ledger writes the rest, and others find it. A second one waits for the first.
+# The session comes after its row of the outbox, as where a relay marks both: in another order each might wait
+# for the other.
 SETTLE: Final = """\
 WITH effect AS (
     INSERT INTO {schema}.outbox_effects (outbox_id, kind, at)
@@ -58,14 +60,15 @@ WITH effect AS (
     ON CONFLICT DO NOTHING RETURNING outbox_id
 ), settled AS (
     UPDATE {schema}.outbox AS o SET verdict_at = {schema}.instant()
-    FROM effect AS e WHERE o.id = e.outbox_id
+    FROM effect AS e WHERE o.id = e.outbox_id RETURNING o.id
 ), finished AS (
     UPDATE {schema}.generation_sessions AS s SET
         state = $2, code = $3, error = $4, result = $5::text::jsonb,
         first_error = CASE WHEN s.first_error = '' THEN $4 ELSE s.first_error END,
         last_error = CASE WHEN $4 = '' THEN s.last_error ELSE $4 END,
         lost_after = NULL, finished_at = {schema}.instant(), version = s.version + 1
-    FROM effect AS e WHERE s.id = e.outbox_id RETURNING s.*
+    FROM effect AS e LEFT JOIN settled AS o ON o.id = e.outbox_id
+    WHERE s.id = e.outbox_id RETURNING s.*
 ), pictures AS (
     INSERT INTO {schema}.images (session_id, position, place, content_type, bytes, sha256)
     SELECT f.id, i.position, i.place, i.content_type, i.bytes, i.sha256

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 from airunner import telemetry
 from airunner.domain.clock import wait_until
@@ -85,22 +86,43 @@ class NoFreeThread(Exception):
 
 
 class WorkCall(HandlerCall[str, OutputSink]):
-    """A call that knows whether it has begun; made on the worker's loop. An async one waits for no thread."""
+    """A call that knows whether it has begun; made on the worker's loop, that of `callbacks`."""
 
-    __slots__ = ("begun",)
+    __slots__ = ("_callbacks", "begun")
 
     def __init__(
-        self, key: str, handler: Handler, payload_json: str, *, output: OutputSink, context: Context
+        self,
+        key: str,
+        handler: Handler,
+        payload_json: str,
+        *,
+        output: OutputSink,
+        context: Context,
+        callbacks: LoopCallbacks,
     ) -> None:
         super().__init__(key, handler, payload_json, output=output, context=context)
+        self._callbacks = callbacks
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.is_async:
-            self.begin()
 
-    def begin(self) -> None:
+    def run(self) -> None:
+        """Call a sync handler, in the current thread."""
+        self._callbacks.post(self._begin)
+        super().run()
+
+    async def run_async(self, task: asyncio.Task[Any] | None) -> None:
+        """Call an async handler, in the current task: others may have kept the loop to themselves before."""
+        self._callbacks.post(self._begin)
+        await super().run_async(task)
+
+    def _begin(self) -> None:
         """Take note, on the worker's loop, that it has a thread."""
         if not self.begun.done():
             self.begun.set_result(None)
+
+    def raise_if_called_off(self) -> None:
+        """Raise CancelledError if its job was stopped: what a handler then returns is no result."""
+        if self.context and self.context.cancelled and not self.stopped:
+            raise asyncio.CancelledError
 
 
 class GenerationWork:
@@ -126,16 +148,24 @@ class GenerationWork:
         """Do work that was delivered, and return its result as JSON once its verdict is written.
 
         Work with a verdict is not done again: the result is empty, or GenerationFailed while the letter of a
-        failed one was not sent. Raises TryAgain when there is to be another try; GenerationFailed once a
-        failed verdict is written. While PostgreSQL does not answer it waits, before the handler is called and
-        after it: the handler is called once, whatever becomes of the verdict.
+        failed one was not sent; the same if another one writes the verdict meanwhile. Raises TryAgain when
+        there is to be another try; GenerationFailed once a failed verdict is written. While PostgreSQL does
+        not answer it waits, before the handler is called and after it: the handler is called once, whatever
+        becomes of the verdict.
         """
         begun = await self._begin(work)
         if begun.session is None or begun.settled is not Settled.OPEN:
             return _answer_settled(work, begun)
         _log.info("job.start", **_facts(work))
         output, context = make_context(begun.session)
-        call = WorkCall(work.id, work.handler, work.payload_json, output=output, context=context)
+        call = WorkCall(
+            work.id,
+            work.handler,
+            work.payload_json,
+            output=output,
+            context=context,
+            callbacks=self._callbacks,
+        )
         started_at = self._clock.monotonic()
         try:
             verdict: Verdict = read_success(await self._call(call))
@@ -145,6 +175,8 @@ class GenerationWork:
             output.flush()
         seconds = round((self._clock.monotonic() - started_at) / 1000, 3)
         written = await self._write(work, verdict)
+        if written is None:
+            return _answer_settled(work, await self._begin(work)) or call.result
         if isinstance(written, GenerationFailure):
             _log.error("job.permanent_failure", code=written.code, error=written.reason, **_facts(work))
             raise GenerationFailed(begun.session, written, self._clock.now())
@@ -155,6 +187,10 @@ class GenerationWork:
         """Begin no more handlers."""
         if self._calls:
             self._calls.close()
+
+    @cached_property
+    def _callbacks(self) -> LoopCallbacks:
+        return LoopCallbacks(asyncio.get_running_loop())
 
     async def _begin(self, work: WorkTry) -> BegunTry:
         lost_seconds = self._options.lost_seconds
@@ -171,13 +207,20 @@ class GenerationWork:
         )
 
     async def _call(self, call: WorkCall) -> str:
-        """Return the result of a handler; TimedOut once its deadline is over, counted from its begin."""
+        """Return the result of a handler; TimedOut once its deadline is over, counted from its begin.
+
+        CancelledError where its job was stopped, also if it ends by itself then.
+        """
+        call.raise_if_called_off()
         if self._calls is None:
-            self._calls = self._make_calls()
+            self._calls = HandlerCalls(
+                threads=self._options.threads, callbacks=self._callbacks, on_ended=self._on_ended
+            )
         self._calls.begin([call])
         try:
             await self._wait_for_thread(call)
             is_over = await wait_until(self._clock, self._after(self._options.deadline_seconds), call.done())
+            call.raise_if_called_off()
         except (asyncio.CancelledError, NoFreeThread):
             await self._stop(call)
             raise
@@ -186,20 +229,6 @@ class GenerationWork:
             if call.failed or not call.settled:
                 raise TimedOut(f"the handler took longer than {self._options.deadline_seconds:g} s")
         return await call.done()
-
-    def _make_calls(self) -> HandlerCalls[WorkCall]:
-        callbacks = LoopCallbacks(asyncio.get_running_loop())
-
-        def run_sync(call: WorkCall) -> None:
-            callbacks.post(call.begin)
-            call.run()
-
-        return HandlerCalls(
-            threads=self._options.threads,
-            callbacks=callbacks,
-            on_ended=self._on_ended,
-            run_sync=run_sync,
-        )
 
     async def _wait_for_thread(self, call: WorkCall) -> None:
         # With more than this and its deadline it would be lost while it runs.
@@ -240,8 +269,11 @@ class GenerationWork:
             await self._sessions.note_error(work.id, text)
         raise TryAgain(text) from error
 
-    async def _write(self, work: WorkTry, verdict: Verdict) -> Verdict:
-        """Write a verdict, however long that takes; return it as it was written."""
+    async def _write(self, work: WorkTry, verdict: Verdict) -> Verdict | None:
+        """Write a verdict, however long that takes; return it as it was written.
+
+        None if there is one: of a copy that was quicker, or this one, if the answer was lost.
+        """
 
         async def write(verdict: Verdict) -> bool:
             return await retry(
@@ -262,8 +294,9 @@ class GenerationWork:
             reason = "the result has a value that PostgreSQL cannot keep"
             verdict = GenerationFailure(code=INVALID_RESULT, reason=reason)
             is_new = await write(verdict)
-        kind = "done" if isinstance(verdict, Success) else "failed"
-        telemetry.generation_verdicts.add(1, kind if is_new else "repeated")
+        if not is_new:
+            return None
+        telemetry.generation_verdicts.add(1, "done" if isinstance(verdict, Success) else "failed")
         return verdict
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import uvloop
 
+from airunner.domain.errors import class_and_message
 from airunner.handlers.loop_callbacks import LoopCallbacks
 from airunner.telemetry.logs import get_logger
 
@@ -87,7 +88,7 @@ class HandlerLoop(Generic[C]):
         try:
             self._loop.run_forever()
         except BaseException as error:  # noqa: BLE001  SystemExit above all: the loop is not one handler's
-            _log.error("handlers.loop_interrupted", error=f"{type(error).__name__}: {error}")
+            _log.error("handlers.loop_interrupted", error=class_and_message(error))
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

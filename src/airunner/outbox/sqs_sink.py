@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final
 from airunner.aws.errors import Refused
 from airunner.aws.sqs import is_missing_queue
 from airunner.domain.errors import AirunnerError, InternalError, InvalidArgument, MessageTooLarge, error_text
+from airunner.domain.outcomes import prepare_entries
 from airunner.domain.splitting import split_by_size
 from airunner.outbox.rows import NotTried, Rejected, Sent
 from airunner.outbox.schema import GENERATION_QUEUE
+from airunner.queues.message_rules import check_message
 from airunner.queues.messages import NewMessage
 
 if TYPE_CHECKING:
@@ -42,17 +44,24 @@ class SqsSink:
         target = self._queues.get(queue)
         if target is None:
             return [_NO_ADDRESS] * len(rows)
+        checked = prepare_entries(rows, lambda row: check_message(NewMessage(body=row.body)))
+        messages = [entry for entry in checked if isinstance(entry, NewMessage)]
         outcomes: list[SendOutcome] = []
-        for together in split_by_size(rows, lambda row: len(row.body.encode()), _CALL_BYTES):
+        for together in split_by_size(messages, lambda message: len(message.body.encode()), _CALL_BYTES):
             outcomes += await self._send(target, together)
-        return outcomes
+        # What no queue ever takes is not in a call: how that ends is told by the others alone.
+        sent = iter(outcomes)
+        return [
+            next(sent) if isinstance(entry, NewMessage) else _judge_message(entry, is_whole=False)
+            for entry in checked
+        ]
 
-    async def _send(self, target: MessageQueue, rows: Sequence[ClaimedRow]) -> list[SendOutcome]:
-        """Make one call. Where it is refused as a whole for what it holds, each row goes by itself."""
-        answers = await target.send([NewMessage(body=row.body) for row in rows])
-        if len(rows) > 1 and _is_shared(answers) and isinstance(answers[0], InvalidArgument):
-            return [outcome for row in rows for outcome in await self._send(target, [row])]
-        is_whole = len(rows) == 1 or _is_shared(answers)
+    async def _send(self, target: MessageQueue, messages: Sequence[NewMessage]) -> list[SendOutcome]:
+        """Make one call. Where it is refused as a whole for what it holds, each message goes by itself."""
+        answers = await target.send(messages)
+        if len(messages) > 1 and _is_shared(answers) and isinstance(answers[0], InvalidArgument):
+            return [outcome for message in messages for outcome in await self._send(target, [message])]
+        is_whole = len(messages) == 1 or _is_shared(answers)
         return [_judge_message(answer, is_whole=is_whole) for answer in answers]
 
 

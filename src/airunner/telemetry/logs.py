@@ -164,7 +164,8 @@ class _LineWriter:
     debug = info = warning = error = critical = msg
 
 
-_writing = threading.Lock()
+# Reentrant: a finalizer may run while it is held, and log.
+_writing = threading.RLock()
 _log = get_logger("airunner.telemetry")
 
 

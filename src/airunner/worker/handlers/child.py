@@ -15,7 +15,7 @@ from contextvars import Context as Variables
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from airunner.domain.errors import permanent_failure
+from airunner.domain.errors import message_of, permanent_failure
 from airunner.handlers.arguments import HandlerError
 from airunner.handlers.calls import HandlerCall
 from airunner.handlers.capture import captured
@@ -162,7 +162,7 @@ def _end(call: _Call) -> tuple[object, ...]:
     if error is None:
         return "returned", call.result
     if failure := permanent_failure(error):
-        return "permanent", failure.code[:_PIECE], str(failure)[:_PIECE]
+        return "permanent", failure.code[:_PIECE], message_of(failure)[:_PIECE]
     return "failed", summary_of(error)[:_PIECE], details_of(error)[-_PIECE:]
 
 
