@@ -87,7 +87,7 @@ async def test_a_publish_that_is_repeated_after_its_row_failed_writes_the_same(m
     await left_over(metered, held, *events)
     await metered.begin()
     assert (await metered.api.publish(held, *events)).next_sequence == 7
-    assert "BatchWriteItem" not in await metered.calls()
+    assert not (await metered.calls()).keys() & {"BatchWriteItem", "DeleteItem"}
     assert await stored(metered) == [1, 3, 5]
 
 
