@@ -18,6 +18,7 @@ from airunner.stores.aws.items import (
     event_item,
     number,
     number_at,
+    number_if_any,
     sort_key,
     text,
     unreadable_event,
@@ -169,6 +170,10 @@ class EventLog:
         start = after + 1
         if after and not query.after_is_an_end:
             start = await self._floor(query.job_id, attempt, start)
+        if query.from_timestamp:
+            start = await self._seek(query, attempt, start, last)
+        if start > last:
+            return
         between = self._between(query.job_id, attempt, start, last)
         async for page in Pages(self._aws.dynamodb, "Query", **between, Limit=query.limit):
             for item in page["Items"]:
@@ -197,6 +202,21 @@ class EventLog:
         )
         found = [event_key(item) for item in answer["Items"]]
         return found[0] if found else sequence
+
+    async def _seek(self, query: EventQuery, attempt: int, first: int, last: int) -> int:
+        """Return the first sequence of the first stored event at or after the time of a query.
+
+        Without payloads, and in pages as large as they come: a long log is passed over within one read.
+        """
+        between = self._between(query.job_id, attempt, first, last)
+        between["ExpressionAttributeNames"] |= {"#timestamp": "timestamp"}
+        columns = "#sequence, #timestamp, last_timestamp"
+        async for page in Pages(self._aws.dynamodb, "Query", **between, ProjectionExpression=columns):
+            for item in page["Items"]:
+                at = number_if_any(item, "last_timestamp") or number_if_any(item, "timestamp")
+                if at >= query.from_timestamp:
+                    return event_key(item)
+        return last + 1
 
     def _between(self, job_id: str, attempt: int, first: int, last: int) -> dict[str, Any]:
         return {
