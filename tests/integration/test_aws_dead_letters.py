@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from airunner import telemetry
-from airunner.aws.calls import Aws
+from airunner.aws.calls import Aws, Refused
 from airunner.client import AsyncClient
 from airunner.domain.answers import MAX_REDRIVES, DeadLetterReason
 from airunner.domain.clock import SystemClock
@@ -224,6 +224,15 @@ async def test_messages_are_counted_once_a_minute(site: Site) -> None:
     clock.advance(1)
     await queue_metrics.run_once()
     assert gauge_value(telemetry.queue_dead_letters, QUEUE) == 2
+
+
+async def test_a_queue_that_is_gone_hides_the_numbers_of_no_other(site: Site) -> None:
+    queue_metrics = QueueMetrics(site.services.jobs, ManualClock(), site.services.store.dead_letters)
+    await site.aws.sqs("DeleteQueue", QueueUrl=site.layout.queues["other"])
+    await site.bury("nonsense")
+    with pytest.raises(Refused):
+        await queue_metrics.run_once()
+    assert telemetry.queue_dead_letters.read() == {(QUEUE,): 1}
 
 
 def upkeep(site: Site, clock: ManualClock) -> DeadLetterUpkeep:

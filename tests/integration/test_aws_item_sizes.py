@@ -101,7 +101,7 @@ def test_fifty_lines_of_a_log_are_one_unit() -> None:
     flushes = [*batcher.add_output(lines, StreamType.STDOUT, NOON), *batcher.close(NOON)]
     packed = [event_to_packed_pb(event) for flush in flushes for event in flush.events]
     job_id = make_request().request_id
-    sizes = [item_size(event_item(job_id, event, NOON)) for event in admit_events(packed, NOON)]
+    sizes = [item_size(event_item(job_id, event, NOON, "0" * 16)) for event in admit_events(packed, NOON)]
     assert len(sizes) == LINES / 50
     assert UNIT / 4 < max(sizes) < UNIT
 

@@ -18,6 +18,7 @@ from airunner.domain.job import JobState, Outcome
 from airunner.domain.retry import RetryPolicy
 from airunner.stores.aws.layout import Layout
 from airunner.stores.aws.store import AwsStore
+from airunner.stores.aws.upkeep import reconcile
 from airunner.testing.clock import ManualClock
 from airunner.testing.conditions import until
 from airunner.testing.conformance.stores.backend import QUEUE, Api
@@ -237,6 +238,24 @@ async def test_a_replica_that_has_just_started_leaves_a_message_for_the_others(s
     await site.live(VISIBILITY + 10)
     (again,) = await old.api.dequeue(visibility_seconds=VISIBILITY)
     assert (again.job.job_id, again.job.attempt) == (dead.job.job_id, 2)
+
+
+async def test_lapses_that_are_put_off_hold_up_no_other_job(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "_AT_ONCE", 1)
+    monkeypatch.setattr(reconcile, "_PAGES", 2)
+    replica = await site.start()
+    await replica.api.enqueue_many(3)
+    assert len(await replica.api.dequeue(max_jobs=3, visibility_seconds=MINUTES)) == 3
+    # An outage. So many jobs wait for their holders then that a pass ends before it has seen all.
+    site.jump(MINUTES + SLACK)
+    await replica.ask()
+    replica.proxy.faults.next("SendMessage", FaultKind.SERVER_ERROR)
+    unsent = await replica.api.enqueue()
+    await site.live(SLACK)
+    claimed = [held for _ in range(3) for held in await replica.look_after_jobs()]
+    assert [held.job.job_id for held in claimed] == [unsent]
 
 
 @pytest.mark.parametrize("kind", [FaultKind.THROTTLE, FaultKind.SERVER_ERROR, FaultKind.RESET])

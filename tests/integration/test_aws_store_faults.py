@@ -190,6 +190,33 @@ async def test_the_end_that_loses_does_not_write_over_the_result_of_the_other(pa
         assert (await api.job(held)).result == result
 
 
+async def test_a_publish_that_is_late_removes_nothing_that_was_acknowledged_since(pair: Pair) -> None:
+    held = await pair.other.new_claim()
+    pair.aws.faults.next("PutItem", FaultKind.DELAY)
+    late = asyncio.create_task(pair.api.publish(held, make_batch(1, 2)))
+    await until(lambda: pair.aws.counts.calls["PutItem"] == 1)
+    # Its worker gave it up, and went on elsewhere.
+    await pair.other.publish(held, make_batch(1, 2))
+    assert (await pair.other.publish(held, make_batch(3, 4))).next_sequence == 5
+    pair.aws.faults.release()
+    assert (await late).next_sequence == 5
+    assert await pair.other.stored(held.job.job_id) == [(1, sequence) for sequence in range(1, 5)]
+
+
+async def test_leftovers_that_are_published_again_while_they_are_removed_stay(pair: Pair) -> None:
+    held = await pair.other.new_claim()
+    pair.aws.faults.next("UpdateItem", FaultKind.SERVER_ERROR, times=ALL_TRIES)
+    with pytest.raises(Unavailable):
+        await pair.api.publish(held, make_batch(1, 2), make_batch(3, 4))
+    pair.aws.faults.next("DeleteItem", FaultKind.DELAY)
+    removing = asyncio.create_task(pair.api.publish(held, make_batch(1, 2)))
+    await until(lambda: pair.aws.counts.calls["DeleteItem"] == 1)
+    assert (await pair.other.publish(held, make_batch(1, 2), make_batch(3, 4))).next_sequence == 5
+    pair.aws.faults.release()
+    assert (await removing).next_sequence == 5
+    assert await pair.other.stored(held.job.job_id) == [(1, sequence) for sequence in range(1, 5)]
+
+
 async def test_a_wait_goes_on_through_receives_that_find_nothing(pair: Pair) -> None:
     pair.aws.faults.next("ReceiveMessage", FaultKind.FALSE_EMPTY, times=3)
     (job_id,) = await pair.add()
@@ -261,8 +288,13 @@ async def test_what_the_tables_leave_undone_is_done_after_pauses(
         with pytest.raises(Unavailable):
             await api.publish(held[0], *(make_batch(first, first) for first in range(1, 21)))
         pauses.taken.clear()
-        aws.faults.next("BatchWriteItem", FaultKind.UNPROCESSED, times=2)
+        aws.faults.next("DeleteItem", FaultKind.THROTTLE, times=2)
         await api.publish(held[0], make_batch(1, 2), make_batch(3, 20))
+        assert len(pauses.taken) == 2
+        pauses.taken.clear()
+        aws.faults.next("BatchWriteItem", FaultKind.UNPROCESSED, times=2)
+        keys = [{"job_id": {"S": "none"}, "sequence": {"N": str(number)}} for number in range(20)]
+        await connection.batch_write(layout.events_table, [{"DeleteRequest": {"Key": key}} for key in keys])
         assert pauses.taken == [0.05, 0.1][: aws.counts.calls["BatchWriteItem"] - 1] != []
     async with client("dynamodb", aws.url) as dynamodb:
         left = await dynamodb.scan(TableName=layout.events_table)

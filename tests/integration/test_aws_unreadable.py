@@ -13,6 +13,7 @@ from airunner import telemetry
 from airunner.domain.errors import InternalError, JobNotFound
 from airunner.domain.event import Gap
 from airunner.domain.job import JobParams, JobState
+from airunner.domain.limits import MAX_VISIBILITY_SECONDS
 from airunner.domain.listing import JobQuery
 from airunner.domain.requests import StreamRequest
 from airunner.stores.aws.layout import Layout, queue_key
@@ -243,3 +244,18 @@ async def test_a_queue_and_a_key_that_cannot_be_read_hold_up_no_other(api: Api, 
     assert [key.key_id for key in await store.list_keys()] == ["two"]
     with pytest.raises(InternalError):
         await store.find_key("one")
+
+
+async def test_it_keeps_no_other_from_being_recalled(api: Api, tables: Tables) -> None:
+    await api.enqueue_many(3)
+    held = [one.job.job_id for one in await api.dequeue(max_jobs=3)]
+    shards = {job_id: int((await tables.read(job_id))["shard"]["N"]) for job_id in held}
+    # The first that is found is the one that cannot be read.
+    bad, *others = sorted(held, key=lambda job_id: shards[job_id])
+    far = api.clock.now() + 100 * MAX_VISIBILITY_SECONDS * 1000
+    for place, job_id in enumerate((bad, *others)):
+        await tables.write(job_id, {"visible_until": {"N": str(far)}, "check_at": {"N": str(far + place)}})
+    await tables.write(bad, {"attempt": {"S": "many"}})
+    await api.services.maintenance.run_once()
+    ends = [int((await tables.read(job_id))["visible_until"]["N"]) for job_id in (bad, *others)]
+    assert [end == far for end in ends] == [True, False, False]

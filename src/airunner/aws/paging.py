@@ -25,7 +25,6 @@ _POSITIONS: Final = {
 }
 _READ_AT_ONCE: Final = 100
 _READS_AT_ONCE: Final = 8
-_DELETED_AT_ONCE: Final = 25
 
 
 class Pages:
@@ -86,9 +85,3 @@ async def read_items(
                 raise answer
             found += answer
     return found
-
-
-async def delete_items(aws: Aws, table: str, keys: Sequence[Mapping[str, Any]]) -> None:
-    """Delete the items of any number of keys, whether they exist or not. May be repeated."""
-    for some in split_by_count(keys, _DELETED_AT_ONCE):
-        await aws.batch_write(table, [{"DeleteRequest": {"Key": key}} for key in some])

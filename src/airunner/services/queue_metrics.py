@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from airunner import telemetry
+from airunner.domain.errors import AirunnerError
 from airunner.services.periodic import READING_SECONDS, Periodic
 
 if TYPE_CHECKING:
@@ -91,8 +92,9 @@ class QueueMetrics:
         telemetry.queue_oldest_age.show(age)
         telemetry.queue_paused.show(paused)
 
-    def _show_messages(self, counts: Sequence[MessageCounts]) -> None:
-        """Show what SQS says. Such queues are those that somebody configured, so each has its label."""
+    def _show_messages(self, answers: Sequence[MessageCounts | AirunnerError]) -> None:
+        """Show what SQS says, and raise what it refuses. Each queue was configured, so each has its label."""
+        counts = [answer for answer in answers if not isinstance(answer, AirunnerError)]
         messages: dict[tuple[str, ...], float] = {}
         for count in counts:
             messages[count.queue, "visible"] = count.visible
@@ -100,6 +102,9 @@ class QueueMetrics:
             messages[count.queue, "delayed"] = count.delayed
         telemetry.queue_messages.show(messages)
         telemetry.queue_dead_letters.show({(count.queue,): count.dead_letters for count in counts})
+        for answer in answers:
+            if isinstance(answer, AirunnerError):
+                raise answer
 
     def _choose(self, queues: Sequence[QueueStats]) -> None:
         self._labelled &= {queue.name for queue in queues}

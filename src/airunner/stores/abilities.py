@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from airunner.domain.answers import DeadLetter, DeadLetterPage, MessageCounts, PayloadLinks, Redriven
+    from airunner.domain.errors import AirunnerError
     from airunner.domain.lifecycle import Lifecycle
     from airunner.domain.requests import Redrive
     from airunner.stores.records import JobMark
@@ -83,5 +84,5 @@ class DeadLetterCalls(Protocol):
 class DeadLetters(DeadLetterCalls, Protocol):
     """The dead letters of a store's queues."""
 
-    async def count(self) -> Sequence[MessageCounts]:
-        """Return the counts of every queue."""
+    async def count(self) -> Sequence[MessageCounts | AirunnerError]:
+        """Return the counts of every queue, or why one could not be counted."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
+from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
 from airunner.aws.calls import ConditionFailed
-from airunner.aws.paging import Pages, delete_items
+from airunner.aws.paging import Pages
 from airunner.domain.background import together
 from airunner.domain.splitting import split_by_count
 from airunner.stores.aws.items import (
@@ -16,6 +18,7 @@ from airunner.stores.aws.items import (
     event_item,
     number,
     number_at,
+    number_if_any,
     sort_key,
     text,
     unreadable_event,
@@ -34,8 +37,8 @@ if TYPE_CHECKING:
     from airunner.stores.records import EventPage, EventQuery
 
 
-# How many events of one publish are written at the same time.
-_PUT_AT_ONCE: Final = 25
+# How many events of one publish are written, or deleted, at the same time.
+_AT_ONCE: Final = 25
 
 
 class _Before(Enum):
@@ -55,21 +58,27 @@ class EventLog:
         self._ttl_ms = ttl_ms
         self._unreadable = unreadable
 
-    async def put(self, job_id: str, events: Sequence[EncodedEvent], now: int, *, replace: bool) -> bool:
-        """Write events that nobody sees yet, one item each; False if others are in their place.
+    async def put(self, job_id: str, events: Sequence[EncodedEvent], now: int) -> list[Item] | None:
+        """Write events that nobody sees yet, one item each; return what is in their way, None if nothing is.
 
-        These may be the leftovers of a publish that was never acknowledged, or events that everybody sees:
-        only who has just read the row knows, and may `replace` them. Then all leftovers go: those that lie
-        beyond would be seen once the attempt has come so far, between events that were cut otherwise.
+        These may be leftovers of a publish that was never acknowledged, or events that everybody sees, or
+        will see in a moment: see `remove`. What lies beyond is in the way, too: it would be seen once the
+        attempt has come so far, between events that were cut otherwise.
         """
-        items = [event_item(job_id, event, now + self._ttl_ms) for event in events]
+        nonce = secrets.token_hex(8)
+        items = [event_item(job_id, event, now + self._ttl_ms, nonce) for event in events]
         if not items or await self._add(items):
-            return True
-        if replace:
-            await self._remove(await self._strangers(items))
-            for some in split_by_count(items, _PUT_AT_ONCE):
-                await together([self._put(item) for item in some])
-        return replace
+            return None
+        return await self._strangers(items)
+
+    async def remove(self, found: Sequence[Item]) -> None:
+        """Delete what was in the way of a put, but for what was written again since it was found.
+
+        Only for who has changed the nonce of the row since then: nobody sees it yet, and who would have made
+        it seen has to write it again.
+        """
+        for some in split_by_count(found, _AT_ONCE):
+            await together([self._remove(item) for item in some])
 
     async def read(self, row: Row, query: EventQuery, now: int) -> EventPage:
         """Return events after a position, in order; see JobStore.read_events."""
@@ -93,7 +102,7 @@ class EventLog:
         first = await self._put_new(items[0])
         if first is _Before.OTHER or (first is _Before.SAME and await self._strangers(items)):
             return False
-        for some in split_by_count(items[1:], _PUT_AT_ONCE):
+        for some in split_by_count(items[1:], _AT_ONCE):
             if _Before.OTHER in await together([self._put_new(item) for item in some]):
                 return False
         return True
@@ -117,21 +126,32 @@ class EventLog:
         )
 
     async def _strangers(self, items: Sequence[Item]) -> list[Item]:
-        """Return the keys of what is in their attempt, from the first of some items on, and none of them."""
+        """Return keys and nonces of what is in their attempt, from the first on, and none of some items."""
         known = {item["sequence"]["N"]: item["digest"] for item in items}
         attempt, sequence = divmod(number_at(items[0], "sequence"), LAST_SEQUENCE + 1)
         between = self._between(items[0]["job_id"]["S"], attempt + 1, sequence, LAST_SEQUENCE)
         found: list[Item] = []
         async for page in Pages(
-            self._aws.dynamodb, "Query", **between, ProjectionExpression="job_id, #sequence, digest"
+            self._aws.dynamodb, "Query", **between, ProjectionExpression="job_id, #sequence, nonce, digest"
         ):
             found += [
                 item for item in page["Items"] if known.get(item["sequence"]["N"]) != item.pop("digest", None)
             ]
         return found
 
-    async def _remove(self, keys: Sequence[Item]) -> None:
-        await delete_items(self._aws, self._layout.events_table, keys)
+    async def _remove(self, found: Item) -> None:
+        nonce = found.get("nonce")
+        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(nonce)"}
+        if nonce:
+            values = {":nonce": nonce}
+            condition = {"ConditionExpression": "nonce = :nonce", "ExpressionAttributeValues": values}
+        with suppress(ConditionFailed):
+            await self._aws.dynamodb(
+                "DeleteItem",
+                TableName=self._layout.events_table,
+                Key={"job_id": found["job_id"], "sequence": found["sequence"]},
+                **condition,
+            )
 
     async def _after(self, row: Row, query: EventQuery, now: int) -> AsyncIterator[EncodedEvent]:
         """Yield the visible events after a position, attempt by attempt."""
@@ -150,6 +170,10 @@ class EventLog:
         start = after + 1
         if after and not query.after_is_an_end:
             start = await self._floor(query.job_id, attempt, start)
+        if query.from_timestamp:
+            start = await self._seek(query, attempt, start, last)
+        if start > last:
+            return
         between = self._between(query.job_id, attempt, start, last)
         async for page in Pages(self._aws.dynamodb, "Query", **between, Limit=query.limit):
             for item in page["Items"]:
@@ -178,6 +202,21 @@ class EventLog:
         )
         found = [event_key(item) for item in answer["Items"]]
         return found[0] if found else sequence
+
+    async def _seek(self, query: EventQuery, attempt: int, first: int, last: int) -> int:
+        """Return the first sequence of the first stored event at or after the time of a query.
+
+        Without payloads, and in pages as large as they come: a long log is passed over within one read.
+        """
+        between = self._between(query.job_id, attempt, first, last)
+        between["ExpressionAttributeNames"] |= {"#timestamp": "timestamp"}
+        columns = "#sequence, #timestamp, last_timestamp"
+        async for page in Pages(self._aws.dynamodb, "Query", **between, ProjectionExpression=columns):
+            for item in page["Items"]:
+                at = number_if_any(item, "last_timestamp") or number_if_any(item, "timestamp")
+                if at >= query.from_timestamp:
+                    return event_key(item)
+        return last + 1
 
     def _between(self, job_id: str, attempt: int, first: int, last: int) -> dict[str, Any]:
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from airunner.domain import lifecycle
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from airunner.domain.lifecycle import Lifecycle
     from airunner.stores.aws.event_log import EventLog
     from airunner.stores.aws.items import Row
-    from airunner.stores.aws.rows import Change, Rows
+    from airunner.stores.aws.rows import Change, Removal, Rows
     from airunner.stores.aws.wakeups import Messages
     from airunner.stores.records import AttemptKey, Completion, Release
 
@@ -94,7 +95,8 @@ class Holding:
         return row.life
 
     async def _write(self, key: AttemptKey, change: Change, events: list[EncodedEvent], now: int) -> Row:
-        async def put(was_read: bool) -> bool:
-            return await self._log.put(key.job_id, events, now, replace=was_read)
+        async def put() -> Removal | None:
+            in_the_way = await self._log.put(key.job_id, events, now)
+            return None if in_the_way is None else partial(self._log.remove, in_the_way)
 
         return await self._rows.revise(key.job_id, change, prepare=put)

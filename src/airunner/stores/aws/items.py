@@ -214,8 +214,8 @@ def sort_key(attempt: int, sequence: int) -> int:
     return (attempt - 1) * _ATTEMPT_STEP + sequence
 
 
-def event_item(job_id: str, event: EncodedEvent, expires_at: int) -> Item:
-    """Return the item of an event; `expires_at` is an instant."""
+def event_item(job_id: str, event: EncodedEvent, expires_at: int, nonce: str) -> Item:
+    """Return the item of an event; `expires_at` is an instant, the nonce another one for each write."""
     return {
         "job_id": text(job_id),
         "sequence": number(sort_key(event.attempt, event.first_sequence)),
@@ -225,6 +225,7 @@ def event_item(job_id: str, event: EncodedEvent, expires_at: int) -> Item:
         "event_type": number(int(event.event_type)),
         "event_payload": blob(event.payload),
         "digest": blob(hashlib.sha256(event.payload).digest()[:_DIGEST_BYTES]),
+        "nonce": text(nonce),
         "ttl": number(expires_at // 1000),
     }
 

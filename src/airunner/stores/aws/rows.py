@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 Change: TypeAlias = "Callable[[Lifecycle], Lifecycle]"
 """A rule of the lifecycle, all but for the life that it is applied to."""
+Removal: TypeAlias = "Callable[[], Awaitable[None]]"
+"""Removes what is in the way of a write."""
 
 CHECK_AFTER_MS: Final = 60_000
 _RACES: Final = 20
@@ -148,14 +150,14 @@ class Rows:
         job_id: str,
         change: Change,
         *,
-        prepare: Callable[[bool], Awaitable[bool]] | None = None,
+        prepare: Callable[[], Awaitable[Removal | None]] | None = None,
     ) -> Row:
         """Change a life by a rule of the lifecycle, whoever else does; return the row as it is then.
 
         What the rule raises is raised; a rule that changes nothing writes nothing. A row that is remembered
         saves the read, but all that it can lead to is a write that is refused if it was out of date: whatever
-        else follows from it is decided anew on a row that was read. `prepare` is done before each write, and
-        told whether the row was read; it says whether to go on, or to read the row.
+        else follows from it is decided anew on a row that was read. `prepare` is done before each write; what
+        it finds in the way is removed on a row that was read, and then all is decided anew.
         """
         row, was_read = self._remembered.get(job_id), False
         for _ in range(_RACES):
@@ -171,14 +173,28 @@ class Rows:
                 continue
             if life is row.life and was_read:
                 return row
-            if life is row.life or (prepare and not await prepare(was_read)):
+            remove = await prepare() if prepare and life is not row.life else None
+            if not was_read and (remove or life is row.life):
                 row = None
+                continue
+            if remove:
+                row = await self._clear(row, remove)
                 continue
             written, row = await self.write(row, life)
             was_read = True
             if written:
                 return row
         raise Unavailable("too many others change this job")
+
+    async def _clear(self, row: Row, remove: Removal) -> Row:
+        """Remove what is in the way of a write, once nobody can make it seen; return the row as it is then.
+
+        Who has written it decided on the nonce that is gone then, and must write it again.
+        """
+        written, row = await self.update(row.job_id, {}, {"nonce": text(row.nonce)})
+        if written:
+            await remove()
+        return row
 
     async def write(self, row: Row, life: Lifecycle) -> tuple[bool, Row]:
         """Write a life over the one that was read; return whether that was done, and the row as it is then.

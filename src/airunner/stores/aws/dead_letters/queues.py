@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from airunner.aws import sqs
 from airunner.aws.dead_letters import DeadLetterBox, letter_of
 from airunner.domain.answers import DeadLetterReason, MessageCounts
-from airunner.domain.errors import FailedPrecondition
+from airunner.domain.errors import AirunnerError, FailedPrecondition
 from airunner.domain.job import JobState
 from airunner.domain.requests import Redrive
 from airunner.stores.aws.items import number_if_any
@@ -80,13 +80,16 @@ class DeadLetterQueues:
         except FailedPrecondition:
             return 0
 
-    async def count(self) -> Sequence[MessageCounts]:
+    async def count(self) -> Sequence[MessageCounts | AirunnerError]:
         """Ask SQS for the counts of each queue and its dead-letter queue."""
         return await asyncio.gather(*map(self._count, self._layout.queues))
 
-    async def _count(self, queue: str) -> MessageCounts:
-        own = await sqs.count_messages(self._aws, self._messages.url(queue))
-        return MessageCounts(queue=queue, dead_letters=await self.count_dead(queue), **own)
+    async def _count(self, queue: str) -> MessageCounts | AirunnerError:
+        try:
+            own = await sqs.count_messages(self._aws, self._messages.url(queue))
+            return MessageCounts(queue=queue, dead_letters=await self.count_dead(queue), **own)
+        except AirunnerError as error:
+            return error
 
     async def _box(self, queue: str) -> DeadLetterBox:
         dead_url = await self._url(queue)

@@ -13,6 +13,7 @@ from airunner.domain.limits import MAX_VISIBILITY_SECONDS
 from airunner.stores.aws.items import number, text
 from airunner.stores.aws.layout import CHECKS_INDEX
 from airunner.stores.aws.rows import CHECK_AFTER_MS
+from airunner.stores.aws.unreadable import UnreadableRow
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -43,7 +44,8 @@ class Recall:
 
         for queue in self._known_queues.names:
             async for job_id in self._far_ahead(queue, now + MAX_VISIBILITY_SECONDS * 1000 + CHECK_AFTER_MS):
-                with suppress(JobNotFound):
+                # One that nobody here can read is for others.
+                with suppress(JobNotFound, UnreadableRow):
                     await self._rows.revise(job_id, recalled)
 
     async def _far_ahead(self, queue: str, since: int) -> AsyncIterator[str]:

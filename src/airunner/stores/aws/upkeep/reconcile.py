@@ -98,9 +98,10 @@ class Reconciler:
         self._names = names
         self._wellness = wellness
         self._known_queues = known_queues
-        # Rows that cannot be seen to stay at the front of their shard: the next pass goes on behind them.
+        # Rows that stay at the front of their shard, for nothing can be done about them now: the next pass
+        # goes on behind them.
         self._stuck: dict[str, dict[str, Any]] = {}
-        self._skipped = 0
+        self._staying = 0
         self._real_clock = real_clock
         self._first_shard = 0
         self._give_up_at = 0
@@ -177,9 +178,9 @@ class Reconciler:
                 items = await self._rows.read_many(names) if names else {}
                 # Without the result: nobody needs it here, and it may be gone already.
                 rows = self._rows.rows_of(items[name] for name in names if name in items)
-                skipped_before = self._skipped
+                staying_before = self._staying
                 yield rows
-                is_stuck |= len(rows) < len(items) or self._skipped > skipped_before
+                is_stuck |= len(rows) < len(items) or self._staying > staying_before
                 if self._is_late():
                     break
             self._is_cut |= bool(pages.next_position)
@@ -250,7 +251,7 @@ class Reconciler:
         return [None if isinstance(outcome, BaseException) else outcome for outcome in outcomes]
 
     def _skip(self, job_id: str, error: Exception) -> None:
-        self._skipped += 1
+        self._staying += 1
         telemetry.maintenance_jobs_skipped.add(1)
         if self._names.may_name(job_id):
             _log.error("maintenance.job_skipped", job_id=job_id, error=error_text(error))
@@ -266,6 +267,7 @@ class Reconciler:
             return _Need.NOTHING
         if life.state is JobState.RUNNING and lapses_at(life, self._wellness.well_since(now)) > now:
             # Its time in the index stays: replicas that were not cut off with us may act on it before.
+            self._staying += 1
             return _Need.NOTHING
         if life.claimable_from is None:
             return _Need.END if await self._end(row, now) else _Need.NOTHING
@@ -277,6 +279,8 @@ class Reconciler:
         # Nobody here can send. A server that can comes first; then it rests, lest every pass looks at it.
         if number_at(row.item, "check_at") + _UNCONFIGURED_WAIT_MS <= now:
             await self._look_again(row, now + _UNCONFIGURED_REST_MS)
+        else:
+            self._staying += 1
         return _Need.NOTHING
 
     async def _look_again(self, row: Row, when: int) -> None:
