@@ -21,10 +21,12 @@ _DRAIN_BYTES: Final = 1024 * 1024
 class OutputPipe:
     """The reading end of a pipe or pseudo-terminal of the child."""
 
-    def __init__(self, descriptor: int, *, is_stderr: bool, clock: Clock) -> None:
+    def __init__(self, descriptor: int, *, is_stderr: bool, clock: Clock, writer: int | None = None) -> None:
+        """`writer` is a descriptor of the other end, which is ours and keeps it open until `let_end`."""
         os.set_blocking(descriptor, False)
         self.is_stderr = is_stderr
         self._descriptor = descriptor
+        self._writer = writer
         self._clock = clock
         self._wake: asyncio.Future[None] | None = None
         self._allowance: int | None = None
@@ -39,6 +41,12 @@ class OutputPipe:
                 return None
             await self._readable(until)
 
+    def let_end(self) -> None:
+        """Keep the other end open no longer: `read` comes to the end when nobody else does. Idempotent."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            os.close(writer)
+
     def drain(self) -> None:
         """Let `read` still return what is in the pipe, and then the end, whoever keeps it open."""
         self._allowance = _DRAIN_BYTES
@@ -51,7 +59,8 @@ class OutputPipe:
         return not any(event & select.POLLHUP for _, event in poll.poll(0))
 
     def close(self) -> None:
-        """Close the descriptor. Nobody may be reading."""
+        """Close the descriptors. Nobody may be reading."""
+        self.let_end()
         os.close(self._descriptor)
 
     def _read_now(self) -> bytes | None:

@@ -153,6 +153,8 @@ class Process:
 
     def _leader_exited(self, _: asyncio.Future[None]) -> None:
         self._ended_at = self._clock.now()
+        for output in self._child.outputs:
+            output.let_end()
         # A group that was asked to end keeps its grace period, also when its leader is the first to go.
         grace_left = (self._kill_at - self._ended_at) / 1000
         self._after(max(self._spec.pipe_wait_seconds, grace_left), self._give_up_pipes)
