@@ -139,6 +139,19 @@ async def test_a_checkout_that_fails_is_the_end_and_says_so(
     assert not (tmp_path / "ran").exists()
 
 
+async def test_a_secret_in_an_address_is_not_in_the_error_either(tmp_path: Path) -> None:
+    async with working(tmp_path, checkout=FILES) as bench:
+        log = await bench.do(
+            "true",
+            repository_url=f"file:///none/{TOKEN}/a.git",
+            environment={"KEY": TOKEN},
+            secret_names=("KEY",),
+        )
+    assert log.errors == ["cannot check out file:///none/[redacted]/a.git: exited with code 128"]
+    assert log.result.error_message == log.errors[0]
+    assert TOKEN not in f"{log.events!r}"
+
+
 async def test_a_relative_working_directory_is_below_the_checkout(
     tmp_path: Path, repository: GitRepository
 ) -> None:
