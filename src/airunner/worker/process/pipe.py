@@ -32,12 +32,15 @@ class OutputPipe:
         self._allowance: int | None = None
 
     async def read(self, until: int | None = None) -> bytes | None:
-        """Return what is there, at most 64 KiB; b"" at the end, None if nothing came by `until`."""
+        """Return what is there, at most 64 KiB; b"" at the end, None if nothing came by `until`.
+
+        That is of the monotonic clock.
+        """
         while True:
             chunk = self._read_now()
             if chunk is not None:
                 return chunk
-            if until is not None and self._clock.now() >= until:
+            if until is not None and self._clock.monotonic() >= until:
                 return None
             await self._readable(until)
 
@@ -81,7 +84,7 @@ class OutputPipe:
         loop = asyncio.get_running_loop()
         self._wake = loop.create_future()
         loop.add_reader(self._descriptor, self._rouse)
-        timer = None if until is None else self._clock.call_at(until, self._rouse)
+        timer = None if until is None else self._clock.call_at(self._wall(until), self._rouse)
         try:
             await self._wake
         finally:
@@ -89,6 +92,9 @@ class OutputPipe:
             if timer is not None:
                 timer.cancel()
             self._wake = None
+
+    def _wall(self, instant: int) -> int:
+        return self._clock.now() + instant - self._clock.monotonic()
 
     def _rouse(self) -> None:
         if self._wake is not None and not self._wake.done():
