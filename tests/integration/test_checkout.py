@@ -16,6 +16,7 @@ import pytest
 import trustme
 from structlog.testing import capture_logs
 
+from airunner.domain.clock import SystemClock
 from airunner.domain.errors import AttemptSuperseded, InvalidArgument, Unavailable
 from airunner.domain.event import Output, ProcessStart, StreamType
 from airunner.domain.job import JobParams, JobState, Outcome
@@ -137,6 +138,19 @@ async def test_a_checkout_that_fails_is_the_end_and_says_so(
     assert log.errors == [log.result.error_message]
     assert b"fatal: " in log.output(StreamType.STDERR)
     assert not (tmp_path / "ran").exists()
+
+
+async def test_a_secret_in_an_address_is_not_in_the_error_either(tmp_path: Path) -> None:
+    async with working(tmp_path, checkout=FILES) as bench:
+        log = await bench.do(
+            "true",
+            repository_url=f"file:///none/{TOKEN}/a.git",
+            environment={"KEY": TOKEN},
+            secret_names=("KEY",),
+        )
+    assert log.errors == ["cannot check out file:///none/[redacted]/a.git: exited with code 128"]
+    assert log.result.error_message == log.errors[0]
+    assert TOKEN not in f"{log.events!r}"
 
 
 async def test_a_relative_working_directory_is_below_the_checkout(
@@ -294,6 +308,23 @@ def test_the_command_has_the_time_that_the_checkout_left() -> None:
     assert time_left(command, 4000) == 6.0
     assert time_left(command, 11_000) == 0.0
     assert time_left(replace(command, timeout_seconds=None), 4000) is None
+
+
+async def test_a_clock_that_is_set_during_the_checkout_takes_no_time_from_the_command(
+    tmp_path: Path, repository: GitRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.commit(a="x")
+    wait, now = CommandAttempt._wait, SystemClock.now
+
+    async def set_as_it_ends(self: CommandAttempt, *running: Any) -> ProcessExit:
+        exited = await wait(self, *running)
+        monkeypatch.setattr(SystemClock, "now", lambda clock: now(clock) + 120_000)
+        return exited
+
+    monkeypatch.setattr(CommandAttempt, "_wait", set_as_it_ends)
+    async with working(tmp_path, checkout=FILES) as bench:
+        log = await bench.do("cat", "a.txt", repository_url=repository.url, timeout_seconds=60)
+    assert log.result.outcome is Outcome.SUCCESS
 
 
 async def test_a_worker_that_stops_gives_the_checkout_back_with_its_output(tmp_path: Path) -> None:

@@ -159,6 +159,17 @@ async def test_a_pseudo_terminal_looks_like_one_and_changes_no_byte() -> None:
 
 
 @on_both_loops
+async def test_a_terminal_that_was_closed_by_its_command_can_be_opened_again(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "go")
+    script = f"exec <&- >&- 2>&-; read line <{tmp_path}/go; seq 50000 >/dev/tty; exit 4"
+    process, received = await start("sh", "-c", script, pty=True)
+    await asyncio.to_thread((tmp_path / "go").write_bytes, b"on\n")
+    ended = await process.wait()
+    assert received.stdout.decode() == "".join(f"{number}\n" for number in range(1, 50_001))
+    assert (ended.exit_code, ended.output_complete) == (4, True)
+
+
+@on_both_loops
 async def test_cancelling_the_start_leaves_nothing() -> None:
     starting = asyncio.create_task(start("sleep", "1000"))
     await asyncio.sleep(0)

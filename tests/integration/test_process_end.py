@@ -83,6 +83,26 @@ async def test_stopping_reaches_the_whole_group_and_leaves_it_its_grace_period()
     assert (ended.exit_code, ended.signal, ended.stopped) == (143, 15, Stop.CANCELLED)
 
 
+@pytest.mark.parametrize("step", [-3600, 3600])
+@on_both_loops
+async def test_a_clock_that_is_set_changes_no_wait_and_no_duration(step: int) -> None:
+    clock = ManualClock()
+    script = """setsid sh -c 'echo $$; printf "name? "; exec sleep 1000' & wait"""
+    process, received = await start("sh", "-c", script, clock=clock, grace_seconds=5)
+    left_behind = await received.pid()
+    await until(lambda: clock.waiting > 0)
+    clock.step(step)
+    clock.advance(0.1)
+    await received.until(b"name? ")
+    process.stop(Stop.CANCELLED)
+    clock.step(step)
+    await asyncio.wait({process._child.exited})
+    clock.advance(5)
+    ended = await process.wait()
+    os.kill(left_behind, signal.SIGKILL)
+    assert (ended.stopped, ended.duration_ms, ended.output_complete) == (Stop.CANCELLED, 100, False)
+
+
 @pytest.mark.parametrize("reasons", [(Stop.LOST,), (Stop.CANCELLED, Stop.LOST)])
 @on_both_loops
 async def test_a_lost_process_is_killed_at_once(reasons: tuple[Stop, ...]) -> None:

@@ -304,6 +304,20 @@ async def test_a_token_that_is_refused_for_a_minute_makes_a_job_lost_and_not_soo
         assert 60_000 <= bench.clock.now() - began <= 75_000
 
 
+async def test_a_clock_that_is_set_makes_no_refused_token_lost_sooner() -> None:
+    async with source() as bench:
+        (delivery,) = await bench.take()
+        bench.network.lost_requests.extend([InvalidTaskToken()] * 3)
+        holding = asyncio.ensure_future(bench.source.extend(delivery))
+        for pause in (1, 2, 4):
+            await until(lambda: bench.clock.waiting > 1)
+            bench.clock.step(120)
+            bench.clock.advance(pause)
+        await until(lambda: not bench.network.lost_requests)
+        await bench.pass_time(30)
+        assert await holding is Hold.HELD
+
+
 async def test_refusals_before_an_answer_that_took_the_token_do_not_count() -> None:
     async with source() as bench:
         (delivery,) = await bench.take()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airunner.domain.errors import InvalidArgument
-from airunner.domain.event import Event, Output, StreamType
+from airunner.domain.event import Event, Gap, Output, StreamType
 from airunner.reading import log_lines
 from airunner.reading.log_lines import LineAssembly, LineFilter, LogLine
 
@@ -64,6 +64,25 @@ def test_who_begins_later_cannot_know_whether_the_first_lines_are_whole() -> Non
         from_start=False,
     )
     assert [each.starts for each in lines] == [False, False, True, True, True]
+
+
+def test_no_line_is_put_together_across_a_gap() -> None:
+    gap = Gap(first_sequence=3, last_sequence=90, reason="the spool was damaged")
+    lines = assemble(
+        event(1, b"total: 1"),
+        event(2, b"whole\n", ERR),
+        Event(sequence=3, timestamp=3000, data=gap, attempt=1),
+        event(91, b"00 errors\n"),
+        event(92, b"maybe half\n", ERR),
+        event(93, b"whole\n"),
+    )
+    assert [(each.sequence, each.content, each.starts) for each in lines] == [
+        (2, b"whole\n", True),
+        (1, b"total: 1", True),
+        (91, b"00 errors\n", False),
+        (92, b"maybe half\n", False),
+        (93, b"whole\n", True),
+    ]
 
 
 def test_endless_lines_are_cut_and_continued(monkeypatch: pytest.MonkeyPatch) -> None:

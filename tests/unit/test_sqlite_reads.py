@@ -12,13 +12,19 @@ from typing import Any, cast
 
 import pytest
 
-from airunner.domain.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, Unavailable
+from airunner.domain.errors import (
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    JobNotFound,
+    Unavailable,
+)
 from airunner.domain.event import Position
 from airunner.domain.job import JobState
 from airunner.domain.listing import JobQuery
 from airunner.domain.requests import CompleteRequest, DequeueRequest, OverviewQuery
 from airunner.stores.pages import PageBounds
-from airunner.stores.records import EventPage, EventQuery
+from airunner.stores.records import EventPage, EventQuery, Retention
 from airunner.stores.sqlite import SqliteStore, queries, schema
 from airunner.stores.sqlite import store as store_module
 from airunner.stores.sqlite.migrations import migrate
@@ -69,8 +75,12 @@ class Interrupted:
             self._surprise()
         return found
 
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.in_transaction
 
-@pytest.mark.parametrize("statement", [1, 2])
+
+@pytest.mark.parametrize("statement", [1, 2, 3])
 async def test_a_job_that_ends_while_its_events_are_read_is_not_over_without_its_last(
     tmp_path: Path, statement: int
 ) -> None:
@@ -96,6 +106,39 @@ async def test_a_job_that_ends_while_its_events_are_read_is_not_over_without_its
         page = await store._read(read)
         assert len(page.events) == 2 or not page.state.terminal
         assert (await services.jobs.get_job(held.job.job_id)).state is JobState.COMPLETED
+
+
+@pytest.mark.parametrize("statement", [1, 2, 3])
+async def test_a_job_that_is_purged_while_its_events_are_read_is_whole_or_gone(
+    tmp_path: Path, statement: int
+) -> None:
+    clock = ManualClock()
+    store = SqliteStore(tmp_path, clock)
+    async with make_services(store, clock) as services:
+        loop = asyncio.get_running_loop()
+        await services.jobs.enqueue_jobs([make_request()])
+        (held,) = await services.jobs.dequeue_jobs(DequeueRequest(queue="builds", wait_seconds=0))
+        await services.events.publish_events(held.task_token, [make_line(1), make_line(2)])
+        await services.jobs.complete_jobs([CompleteRequest(held.task_token, make_success(final_sequence=2))])
+
+        async def purge() -> None:
+            while (await store.maintain(Retention(jobs_ms=0), clock.now())).has_more:
+                pass
+
+        def read(connection: sqlite3.Connection) -> EventPage | None:
+            query = EventQuery(job_id=held.job.job_id, after=Position(0, 0))
+            interrupted = Interrupted(
+                connection, statement, lambda: asyncio.run_coroutine_threadsafe(purge(), loop).result(30)
+            )
+            try:
+                return queries.read_events(cast("sqlite3.Connection", interrupted), query)
+            except JobNotFound:
+                return None
+
+        page = await store._read(read)
+        assert page is None or len(page.events) == 2
+        with pytest.raises(JobNotFound):
+            await store.get_job(held.job.job_id)
 
 
 async def test_a_damaged_file_is_not_ready(store: SqliteStore, tmp_path: Path) -> None:

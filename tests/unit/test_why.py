@@ -344,6 +344,26 @@ STORIES = {
         says="It failed because its process was killed by SIGKILL.",
         entries=((K.BEGUN, ""), (K.ENDED, "killed by SIGKILL (exit code 137)"), (K.FINISHED, "")),
     ),
+    "exit code beyond 128": Story(
+        facts=JobFacts(
+            job=ended(Outcome.FAILURE, exit_code=255, error="exited with code 255"),
+            now=NOW,
+            events=[start(1, 1), end(1, 4, 255)],
+        ),
+        reason=R.FAILED,
+        says="It failed because its process ended with exit code 255.",
+        entries=(
+            (K.BEGUN, ""),
+            (K.ENDED, "attempt 1 ended after 3.0 s: exit code 255"),
+            (K.FINISHED, "the job is FAILED: exited with code 255"),
+        ),
+    ),
+    "exit code like that of a signal": Story(
+        facts=JobFacts(job=ended(Outcome.FAILURE, exit_code=137, error="exited with code 137"), now=NOW),
+        reason=R.FAILED,
+        says="It failed because its process ended with exit code 137.",
+        entries=((K.FINISHED, "exited with code 137"),),
+    ),
     "no such command": Story(
         facts=JobFacts(
             job=ended(Outcome.FAILURE, exit_code=127, error="no such command: mak"),

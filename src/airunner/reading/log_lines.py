@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from airunner.domain.errors import InvalidArgument
-from airunner.domain.event import Output, StreamType
+from airunner.domain.event import Gap, Output, StreamType
 from airunner.domain.lines import LineSplitter
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ class LogLine:
 class LineAssembly:
     """Puts together the lines of each stream, which events may hold in pieces.
 
-    Lines come out when they end, `finish` gives those that never did. One that does not begin with the first
-    event of an attempt cannot know whether the first line of each stream is whole.
+    Lines come out when they end, `finish` gives those that never did, and a Gap those whose end may be lost.
+    Behind a Gap, or begun later than with the first event of an attempt, it cannot know whether the first
+    line of each stream is whole.
     """
 
     def __init__(self, *, from_start: bool = True) -> None:
@@ -57,6 +58,9 @@ class LineAssembly:
         if self._attempt not in {0, event.attempt}:
             yield from self.finish()
         self._attempt = event.attempt
+        if isinstance(event.data, Gap):
+            yield from self.finish()
+            self._from_start = False
         if isinstance(event.data, Output):
             stream = event.data.stream
             if stream not in self._streams:

@@ -51,10 +51,10 @@ def output_request(job_id: str, attempt: int = 0) -> StreamRequest:
 
 
 def feed(assembly: LineAssembly, event: Event, on_gap: OnGap) -> Iterator[LogLine]:
-    """Take the next event of such a request; yield the lines that it ends."""
+    """Take the next event of such a request; yield the lines that it ends, and then tell of a gap."""
+    yield from assembly.feed(event)
     if isinstance(event.data, Gap):
         on_gap(event.data)
-    return assembly.feed(event)
 
 
 async def read_last_lines(

@@ -41,7 +41,10 @@ class TokenRefusals:
         """Whether the attempt is lost."""
 
     def refused(self, now: int) -> bool:
-        """Take note of an answer that refused the token; return whether the attempt is lost."""
+        """Take note of an answer that refused the token; return whether the attempt is lost.
+
+        `now` is of the monotonic clock: a step of the other one costs no attempt.
+        """
         if self._since is None:
             self._since = now
         self.lost = self.lost or now - self._since >= self._limit_ms

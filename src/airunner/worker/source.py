@@ -280,7 +280,7 @@ class JobSource:
 
         def retry_if(error: Exception) -> bool:
             if isinstance(error, InvalidTaskToken):
-                return not attempt.refusals.refused(self._clock.now())
+                return not attempt.refusals.refused(self._clock.monotonic())
             return isinstance(error, AirunnerError) and not isinstance(error, final)
 
         return retry_if

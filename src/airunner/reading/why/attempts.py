@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -36,9 +37,9 @@ class AttemptSummary:
         code = self.end.data.exit_code
         if self.errors:
             return f"{'; '.join(map(last_line, self.errors))} (exit code {code})"
-        return (
-            f"killed by {signal_name(code - 128)} (exit code {code})" if code > 128 else f"exit code {code}"
-        )
+        if code - 128 in signal.valid_signals():
+            return f"killed by {signal_name(code - 128)} (exit code {code})"
+        return f"exit code {code}"
 
 
 def summarise_attempts(job: Job, events: Sequence[Event]) -> list[AttemptSummary]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from airunner.domain.event import signal_name
 from airunner.domain.job import JobState, Outcome
 from airunner.reading.instants import format_duration, to_iso
 from airunner.reading.why.attempts import by_whom, counted, last_line, summarise_attempts
@@ -40,6 +39,9 @@ class JobReason(StrEnum):
     LOST = "lost"
 
 
+# What the worker itself says of a process that ended badly.
+_EXITED: Final = "exited with code"
+_KILLED: Final = "killed by"
 _ENDS: Final = {
     JobState.COMPLETED: JobReason.COMPLETED,
     JobState.FAILED: JobReason.FAILED,
@@ -174,10 +176,11 @@ def _ended(facts: JobFacts) -> Explanation:
 
 
 def _failure(job: Job, result: JobResult) -> str:
-    code = result.exit_code
-    if result.error_message and not result.error_message.startswith(("exited with code", "killed by")):
-        return f"of this error: {last_line(result.error_message).rstrip('.')}"
+    told = result.error_message
     process = "its handler" if job.params.handler else "its process"
-    if code > 128:
-        return f"{process} was killed by {signal_name(code - 128)}"
-    return f"{process} ended with exit code {code}"
+    if told.startswith(_KILLED):
+        return f"{process} was {last_line(told).rstrip('.')}"
+    if told and not told.startswith(_EXITED):
+        return f"of this error: {last_line(told).rstrip('.')}"
+    # Codes beyond 128 are not only those of signals: a process may exit with any.
+    return f"{process} ended with exit code {result.exit_code}"

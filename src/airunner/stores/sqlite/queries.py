@@ -129,16 +129,17 @@ def list_queues(connection: sqlite3.Connection, after: str, limit: int) -> list[
 
 def read_events(connection: sqlite3.Connection, query: EventQuery) -> EventPage:
     """Return stored events after a position, the one that contains the next sequence first."""
-    # The state first: events that come in between are only delivered the earlier.
-    row = connection.execute(
-        "SELECT id, state, attempt FROM jobs WHERE job_id = ?", (rows.uuid_bytes(query.job_id),)
-    ).fetchone()
-    if row is None:
-        raise JobNotFound
-    # Closed when the page is full: a statement that is not read to its end holds its transaction open.
-    state = rows.state_from_column(row[1])
-    with closing(_events_after(connection, row[0], query)) as found:
-        return fill_page(map(rows.event_from_row, found), query, state=state, attempt=row[2])
+    # A purge between the two statements would leave a job that has ended without its events.
+    with _snapshot(connection):
+        row = connection.execute(
+            "SELECT id, state, attempt FROM jobs WHERE job_id = ?", (rows.uuid_bytes(query.job_id),)
+        ).fetchone()
+        if row is None:
+            raise JobNotFound
+        state = rows.state_from_column(row[1])
+        # Closed when the page is full: a statement that is not read to its end holds its transaction open.
+        with closing(_events_after(connection, row[0], query)) as found:
+            return fill_page(map(rows.event_from_row, found), query, state=state, attempt=row[2])
 
 
 def find_key(connection: sqlite3.Connection, key_id: str) -> ApiKey | None:

@@ -61,6 +61,7 @@ class CommandAttempt:
 
     async def _run_in_checkout(self, command: ProcessSpec, rules: CheckoutRules, began_at: int) -> JobOutcome:
         params = self._delivery.body.job.params
+        began = self._clock.monotonic()
         ended = await self._run(checkout_spec(params, command, rules))
         if params.command:
             ended = self._stopped_if_cancelled(ended)
@@ -71,7 +72,7 @@ class CommandAttempt:
         if folder is None:
             reason = f"the working directory {params.working_directory} is not in the checkout"
             return await self._report.refuse(reason, CANNOT_START, began_at)
-        seconds = time_left(command, self._clock.now() - began_at)
+        seconds = time_left(command, self._clock.monotonic() - began)
         ended = await self._run(replace(command, working_directory=folder, timeout_seconds=seconds))
         return await self._conclude(ended, command, began_at)
 

@@ -21,23 +21,34 @@ _DRAIN_BYTES: Final = 1024 * 1024
 class OutputPipe:
     """The reading end of a pipe or pseudo-terminal of the child."""
 
-    def __init__(self, descriptor: int, *, is_stderr: bool, clock: Clock) -> None:
+    def __init__(self, descriptor: int, *, is_stderr: bool, clock: Clock, writer: int | None = None) -> None:
+        """`writer` is a descriptor of the other end, which is ours and keeps it open until `let_end`."""
         os.set_blocking(descriptor, False)
         self.is_stderr = is_stderr
         self._descriptor = descriptor
+        self._writer = writer
         self._clock = clock
         self._wake: asyncio.Future[None] | None = None
         self._allowance: int | None = None
 
     async def read(self, until: int | None = None) -> bytes | None:
-        """Return what is there, at most 64 KiB; b"" at the end, None if nothing came by `until`."""
+        """Return what is there, at most 64 KiB; b"" at the end, None if nothing came by `until`.
+
+        That is of the monotonic clock.
+        """
         while True:
             chunk = self._read_now()
             if chunk is not None:
                 return chunk
-            if until is not None and self._clock.now() >= until:
+            if until is not None and self._clock.monotonic() >= until:
                 return None
             await self._readable(until)
+
+    def let_end(self) -> None:
+        """Keep the other end open no longer: `read` comes to the end when nobody else does. Idempotent."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            os.close(writer)
 
     def drain(self) -> None:
         """Let `read` still return what is in the pipe, and then the end, whoever keeps it open."""
@@ -51,7 +62,8 @@ class OutputPipe:
         return not any(event & select.POLLHUP for _, event in poll.poll(0))
 
     def close(self) -> None:
-        """Close the descriptor. Nobody may be reading."""
+        """Close the descriptors. Nobody may be reading."""
+        self.let_end()
         os.close(self._descriptor)
 
     def _read_now(self) -> bytes | None:
@@ -72,7 +84,7 @@ class OutputPipe:
         loop = asyncio.get_running_loop()
         self._wake = loop.create_future()
         loop.add_reader(self._descriptor, self._rouse)
-        timer = None if until is None else self._clock.call_at(until, self._rouse)
+        timer = None if until is None else self._clock.call_at(self._wall(until), self._rouse)
         try:
             await self._wake
         finally:
@@ -80,6 +92,9 @@ class OutputPipe:
             if timer is not None:
                 timer.cancel()
             self._wake = None
+
+    def _wall(self, instant: int) -> int:
+        return self._clock.now() + instant - self._clock.monotonic()
 
     def _rouse(self) -> None:
         if self._wake is not None and not self._wake.done():

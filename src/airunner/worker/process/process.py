@@ -82,7 +82,8 @@ class Process:
         self._on_output = on_output
         self._clock = clock
         self._stopped: Stop | None = None
-        self._ended_at = self.started_at
+        # What lasts is measured by a clock that nobody sets.
+        self._began = self._ended = clock.monotonic()
         self._released = False
         self._output_complete = True
         self._kill_at = 0
@@ -147,14 +148,16 @@ class Process:
             _log.warning("process.left_running", pid=self.pid, hint="it could not be killed")
 
     def _terminate(self) -> None:
-        self._kill_at = self._clock.now() + round(self._spec.grace_seconds * 1000)
+        self._kill_at = self._clock.monotonic() + round(self._spec.grace_seconds * 1000)
         self._after(self._spec.grace_seconds, self.kill)
         self._child.signal_group(signal.SIGTERM)
 
     def _leader_exited(self, _: asyncio.Future[None]) -> None:
-        self._ended_at = self._clock.now()
+        self._ended = self._clock.monotonic()
+        for output in self._child.outputs:
+            output.let_end()
         # A group that was asked to end keeps its grace period, also when its leader is the first to go.
-        grace_left = (self._kill_at - self._ended_at) / 1000
+        grace_left = (self._kill_at - self._ended) / 1000
         self._after(max(self._spec.pipe_wait_seconds, grace_left), self._give_up_pipes)
 
     def _give_up_pipes(self) -> None:
@@ -200,7 +203,7 @@ class Process:
             exit_code=returncode if killed_by is None else _SIGNALLED + killed_by,
             signal=killed_by,
             stopped=self._stopped,
-            duration_ms=max(0, self._ended_at - self.started_at),
+            duration_ms=self._ended - self._began,
             output_complete=self._output_complete,
             left_running=self._child.left_running,
         )
@@ -210,14 +213,14 @@ class Process:
         show_tail_at: int | None = None
         while (chunk := await output.read(show_tail_at)) != b"":
             lines = splitter.feed(chunk or b"")
-            if not lines and show_tail_at is not None and self._clock.now() >= show_tail_at:
+            if not lines and show_tail_at is not None and self._clock.monotonic() >= show_tail_at:
                 lines = _as_lines(splitter.flush())
             if lines:
                 await self._deliver(lines, output)
                 show_tail_at = None
             # Counted from the end of the delivery: a slow consumer is no reason to cut lines.
             if show_tail_at is None and splitter.pending:
-                show_tail_at = self._clock.now() + UNFINISHED_LINE_MS
+                show_tail_at = self._clock.monotonic() + UNFINISHED_LINE_MS
             # A flood with a quick consumer never waits for anything: let others have their turn.
             await asyncio.sleep(0)
         await self._deliver(_as_lines(splitter.flush()), output)

@@ -214,15 +214,22 @@ def _launch(
         os.write(order, _marshalled(spec))
         os.lseek(order, 0, os.SEEK_SET)
         report_read, report_write = ends(os.pipe(), always)
-        out_read, out_write = ends(os.openpty() if spec.pty else os.pipe(), unless_started)
-        outputs = [OutputPipe(out_read, is_stderr=False, clock=clock)]
         if spec.pty:
+            out_read, out_write = os.openpty()
+            unless_started.callback(os.close, out_read)
+            unless_started.callback(os.close, out_write)
             _tame_terminal(out_write)
             stdin = err_write = out_write
+            # A command may close its terminal and open it again: it is over with the command, not before.
+            outputs = [OutputPipe(out_read, is_stderr=False, clock=clock, writer=out_write)]
         else:
             stdin = subprocess.DEVNULL
+            out_read, out_write = ends(os.pipe(), unless_started)
             err_read, err_write = ends(os.pipe(), unless_started)
-            outputs.append(OutputPipe(err_read, is_stderr=True, clock=clock))
+            outputs = [
+                OutputPipe(out_read, is_stderr=False, clock=clock),
+                OutputPipe(err_read, is_stderr=True, clock=clock),
+            ]
         popen = subprocess.Popen(  # noqa: S603 - starting the command of a job is the purpose
             (sys.executable, "-I", "-S", _LAUNCHER, str(order), str(report_write), str(os.getpid())),
             stdin=stdin,

@@ -227,7 +227,7 @@ class Publisher:
             except NotFound:
                 raise VisibilityLost from None
             except InvalidTaskToken as error:
-                if self._attempt.refusals.refused(self._clock.now()):
+                if self._attempt.refusals.refused(self._clock.monotonic()):
                     raise VisibilityLost from None
                 failures = await self._pause(failures, error)
             except SequenceMismatch as mismatch:

@@ -32,7 +32,7 @@ class AttemptEnd:
     exit_code: int
     error: str = ""
     notes: tuple[str, ...] = ()
-    """The texts of PROCESS_ERROR events, without secrets."""
+    """The texts of PROCESS_ERROR events."""
     output_json: str = ""
     again: bool = False
     """Whether the job is to be tried again instead of ending here."""
@@ -105,20 +105,21 @@ class AttemptReport:
         """Return the outcome of the attempt with the events that are still to be reported.
 
         One that is not the job's end leaves them with the attempt, and raises: CancelledError when it was
-        interrupted, TryAgain when the job is to be tried again.
+        interrupted, TryAgain when the job is to be tried again. What it says of the end is without secrets.
         """
-        notes = [ProcessError(error_message=note) for note in end.notes]
+        notes = [ProcessError(error_message=self.redacted(note)) for note in end.notes]
+        error = self.redacted(end.error)
         events = await self._last_events([*notes, process_end])
         if end.outcome is Outcome.INTERRUPTED or end.again:
             self._delivery.body.last_events = events
             if end.again:
-                raise TryAgain(end.error, delay_seconds=end.delay_seconds)
+                raise TryAgain(error, delay_seconds=end.delay_seconds)
             raise asyncio.CancelledError
         result = JobResult(
             success=end.outcome is Outcome.SUCCESS,
             outcome=end.outcome,
             exit_code=end.exit_code,
-            error_message=end.error,
+            error_message=error,
             started_at=started_at,
             completed_at=self._clock.now(),
             output_json=end.output_json,
