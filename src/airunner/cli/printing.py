@@ -14,9 +14,12 @@ SCHEMA_VERSION = 1
 
 
 def say(text: str) -> None:
-    """Talk to the person at the terminal, each line under airunner's name; nobody has to listen."""
+    """Talk to the person at the terminal, each line under airunner's name; nobody has to listen.
+
+    Much of what is said comes from jobs and servers, so that only text is let through.
+    """
     for line in text.splitlines() or [""]:
-        announce(f"airunner: {line}")
+        announce(f"airunner: {one_line(line)}")
 
 
 def announce(text: str) -> None:
