@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import os
 import sys
 from contextlib import suppress
@@ -75,7 +76,10 @@ def _shows_help(word: str) -> bool:
 
 
 def _open_standard_streams() -> None:
-    """Put nothing in the place of streams that are closed: the next file would get what is meant for them."""
+    """Put nothing in the place of streams that are closed: the next file would get what is meant for them.
+
+    What standard output has no letters for is written as standard error has it, with backslashes.
+    """
     for number in range(3):
         try:
             os.fstat(number)
@@ -83,6 +87,8 @@ def _open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
     sys.stdout = sys.stdout or os.fdopen(1, "w")
     sys.stderr = sys.stderr or os.fdopen(2, "w")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _conceal_secrets() -> None:

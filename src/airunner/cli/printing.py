@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SCHEMA_VERSION = 1
+_UNICODE = frozenset({"utf-8", "utf8"})
 
 
 def say(text: str) -> None:
@@ -39,9 +40,10 @@ def hint(text: str) -> None:
 
 
 def print_json(kind: str, content: Mapping[str, object]) -> None:
-    """Print one object on one line, with the version of the schema."""
+    """Print one object on one line, with the version of the schema; it can be read in any encoding."""
     fields = {"v": SCHEMA_VERSION, "type": kind, **content}
-    print(json.dumps(fields, ensure_ascii=False, separators=(",", ":")), flush=True)
+    has_all_letters = str(sys.stdout.encoding).lower() in _UNICODE
+    print(json.dumps(fields, ensure_ascii=not has_all_letters, separators=(",", ":")), flush=True)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
