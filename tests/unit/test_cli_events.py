@@ -107,6 +107,15 @@ def test_json_has_text_or_base64(capsys: pytest.CaptureFixture[str]) -> None:
     assert text["timestamp"] == "1970-01-01T00:00:01.000Z"
 
 
+def test_json_has_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    output = "\x1b]0;title\x07 \x9b2J \x7f gr\u00fcn"
+    JsonView("some-job").show(event(Output(output.encode())))
+    printed = capsys.readouterr().out.rstrip("\n")
+    assert printed.isprintable()
+    assert "gr\u00fcn" in printed
+    assert json.loads(printed)["output"] == output
+
+
 def test_event_types_have_names() -> None:
     assert event_types(("output", "GAP,process_end")) == {
         EventType.OUTPUT_DATA,

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _UNICODE = frozenset({"utf-8", "utf8"})
+# JSON need not escape these, and terminals take some of them for the beginning of a control sequence.
+_ESCAPED_CONTROLS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
 def say(text: str) -> None:
@@ -43,7 +45,8 @@ def print_json(kind: str, content: Mapping[str, object]) -> None:
     """Print one object on one line, with the version of the schema; it can be read in any encoding."""
     fields = {"v": SCHEMA_VERSION, "type": kind, **content}
     has_all_letters = str(sys.stdout.encoding).lower() in _UNICODE
-    print(json.dumps(fields, ensure_ascii=not has_all_letters, separators=(",", ":")), flush=True)
+    text = json.dumps(fields, ensure_ascii=not has_all_letters, separators=(",", ":"))
+    print(text.translate(_ESCAPED_CONTROLS), flush=True)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
