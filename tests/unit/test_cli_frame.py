@@ -97,6 +97,17 @@ def test_a_wrong_command_line_is_told_in_one_word(
     assert all(line.startswith("airunner: ") for line in told.err.splitlines())
 
 
+def test_an_interruption_while_modules_are_loaded_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "cyclopts.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    done = subprocess.run(
+        [sys.executable, "-m", "airunner.cli", "list"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (ExitCode.INTERRUPTED, b"")
+
+
 def test_help_describes_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute([]) == 0
     shown = capsys.readouterr().out

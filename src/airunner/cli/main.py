@@ -30,9 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # What is loaded stays: to look for cycles among all of it, again and again, finds none.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     _open_standard_streams()
-    if arguments is None and any(tuple(sys.argv[1 : 1 + len(words)]) == words for words in RUN_JOBS):
-        _conceal_secrets()
-    _leave(execute(sys.argv[1:] if arguments is None else arguments))
+    try:
+        if arguments is None and any(tuple(sys.argv[1 : 1 + len(words)]) == words for words in RUN_JOBS):
+            _conceal_secrets()
+        code = execute(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        # It comes while modules are loaded, too, of which some are what errors are told by.
+        code = ExitCode.INTERRUPTED
+    _leave(code)
 
 
 def execute(arguments: Sequence[str]) -> int:
@@ -50,8 +55,6 @@ def execute(arguments: Sequence[str]) -> int:
     except CycloptsError as error:
         say(f"{error}\nsee 'airunner --help'")
         return ExitCode.USAGE
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         return _reader_gone()
     except Exception as error:  # noqa: BLE001  what nobody expects is shown in full
