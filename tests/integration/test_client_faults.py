@@ -121,3 +121,10 @@ async def test_a_closed_client_says_so(url: str) -> None:
     await client.aclose()
     with pytest.raises(RuntimeError, match="closed"):
         await client.list_queues()
+
+
+async def test_a_server_without_tls_is_told_as_that(url: str) -> None:
+    secure = url.replace("http://", "https://")
+    async with AsyncClient([secure], retry=RetryPolicy(attempts=1)) as client:
+        with pytest.raises(Unavailable, match=f"cannot connect to {secure}: TLS failed: [A-Z]"):
+            await client.list_queues()

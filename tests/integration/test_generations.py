@@ -76,6 +76,10 @@ class Reading:
         self._task = asyncio.create_task(self._read(content))
 
     @property
+    def is_over(self) -> bool:
+        return self._task.done()
+
+    @property
     def states(self) -> list[tuple[str, str]]:
         return [(data["id"], event) for event, data in news_in(self.text)]
 
@@ -340,6 +344,22 @@ async def test_news_cross_processes(stack: Stack, dsn: str, database: Database) 
             await everything.begun()
             await finish(database, session_id)
             await until(lambda: one.states == everything.states == [(session_id, "done")])
+
+
+@pytest.mark.parametrize("path", ["/{id}/events", "/events"])
+async def test_a_stream_of_a_key_that_was_revoked_tells_nothing_more(
+    stack: Stack, database: Database, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr("airunner.rpc.auth._TRUSTED_MS", 0)
+    ann = await stack.caller()
+    session_id = await ann.started()
+    async with ann.reading(path.format(id=session_id)) as reading:
+        await reading.begun()
+        for key in await stack.services.store.list_keys():
+            await stack.services.store.revoke_key(key.key_id, 1)
+        await begin(database, session_id)
+        await until(lambda: reading.is_over)
+    assert (reading.states, "event: end" in reading.text) == ([], False)
 
 
 async def test_a_server_that_shuts_down_does_not_call_it_the_end(stack: Stack) -> None:

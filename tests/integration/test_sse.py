@@ -8,13 +8,16 @@ import re
 from collections.abc import AsyncIterator
 
 import pytest
+from structlog.testing import capture_logs
 
 from airunner.domain.clock import SystemClock
 from airunner.domain.requests import CompleteRequest, DequeueRequest
 from airunner.rpc.auth import Scope, mint_key
 from airunner.server.asgi import AppOptions
 from airunner.services.composition import Services
+from airunner.services.notifier import job_bell
 from airunner.stores.memory import MemoryStore
+from airunner.stores.records import EventPage, EventQuery
 from airunner.testing.conditions import until
 from airunner.testing.factories import (
     make_batch,
@@ -90,6 +93,37 @@ async def test_bad_requests_have_a_status_and_a_reason(services: Services, path:
         answer = await HttpClient().get(f"{url}/v1/jobs/{path.format(job_id=job_id)}")
     assert answer.status == status
     assert json.loads(bytes(answer.content))["message"]
+
+
+@pytest.mark.parametrize("goes_well_first", [False, True])
+async def test_what_nobody_expects_is_logged_and_its_text_stays_here(
+    services: Services, monkeypatch: pytest.MonkeyPatch, *, goes_well_first: bool
+) -> None:
+    _, job_id = await _held_job(services)
+    read_events, calls = MemoryStore.read_events, 0
+
+    async def fail(store: MemoryStore, query: EventQuery) -> EventPage:
+        nonlocal calls
+        calls += 1
+        if goes_well_first and calls == 1:
+            return await read_events(store, query)
+        raise RuntimeError("no such table in /var/lib/events.db")
+
+    monkeypatch.setattr(MemoryStore, "read_events", fail)
+    with capture_logs() as logged:
+        async with serve(services) as url:
+            reading = asyncio.create_task(HttpClient().get(f"{url}/v1/jobs/{job_id}/events"))
+            if goes_well_first:
+                await until(lambda: calls == 1 and services.watchers.watched(job_id))
+                services.notifier.ring(job_bell(job_id))
+            answer = await reading
+    text = bytes(answer.content).decode()
+    assert "events.db" not in text
+    assert "event: end" not in text
+    if not goes_well_first:
+        assert (answer.status, json.loads(text)) == (500, {"code": "internal", "message": "Internal error."})
+    failed = [line for line in logged if line["event"] == "rpc.failed"]
+    assert [line["method"] for line in failed] == ["StreamJobEvents"]
 
 
 async def test_a_key_that_may_read_is_needed(services: Services) -> None:

@@ -52,6 +52,19 @@ def test_losses_and_errors_are_always_told(capsys: pytest.CaptureFixture[str]) -
     assert said == "airunner: no such command\nairunner: events 2 to 9 are lost: disk died\n"
 
 
+def test_what_a_job_says_of_its_errors_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    view = PeopleView(
+        ExactStream(io.BytesIO()), ExactStream(io.BytesIO()), StatusLine(io.StringIO(), enabled=False)
+    )
+    view.show(event(ProcessError(error_message="no \x1b]0;title\x07such\x9b2J command\nat all")))
+    view.show(event(Gap(first_sequence=2, last_sequence=9, reason="\x1b[2Jdied"), 2))
+    assert capsys.readouterr().err == (
+        "airunner: no  ]0;title such 2J command\n"
+        "airunner: at all\n"
+        "airunner: events 2 to 9 are lost:  [2Jdied\n"
+    )
+
+
 def test_the_status_says_how_far_it_is() -> None:
     status = io.StringIO()
     out = ExactStream(io.BytesIO())
@@ -111,6 +124,15 @@ def test_json_has_text_or_base64(capsys: pytest.CaptureFixture[str]) -> None:
     assert (binary["stream"], binary["output_base64"]) == ("stderr", "/w==")
     assert "output" not in binary
     assert text["timestamp"] == "1970-01-01T00:00:01.000Z"
+
+
+def test_json_has_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    output = "\x1b]0;title\x07 \x9b2J \x7f gr\u00fcn"
+    JsonView("some-job").show(event(Output(output.encode())))
+    printed = capsys.readouterr().out.rstrip("\n")
+    assert printed.isprintable()
+    assert "gr\u00fcn" in printed
+    assert json.loads(printed)["output"] == output
 
 
 def test_event_types_have_names() -> None:

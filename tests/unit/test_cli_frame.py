@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,6 +95,17 @@ def test_a_wrong_command_line_is_told_in_one_word(
     assert told.out == ""
     assert message in told.err
     assert all(line.startswith("airunner: ") for line in told.err.splitlines())
+
+
+def test_an_interruption_while_modules_are_loaded_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "cyclopts.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    done = subprocess.run(
+        [sys.executable, "-m", "airunner.cli", "list"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (ExitCode.INTERRUPTED, b"")
 
 
 def test_help_describes_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,6 +217,27 @@ def test_client_commands_load_no_server() -> None:
 def test_tables_in_pipes_have_tabs_and_no_head(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("name", "value"), [("a", "line\nbreak\x1b[2J"), ("b", "")])
     assert capsys.readouterr().out == "a\tline break [2J\nb\t\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("name", ["Zo\u00eb \u65e5 \U0001f600", "\udcff"])
+def test_text_that_a_terminal_has_no_letters_for_is_shown_all_the_same(
+    encoding: str, name: str, tmp_path: Path
+) -> None:
+    def show(*options: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "airunner.cli", "config", "show", "--given", *options],
+            env={**os.environ, "PYTHONIOENCODING": encoding, "AIRUNNER_WORKER__WORKER_ID": name},
+            cwd=tmp_path,
+            capture_output=True,
+            check=True,
+        )
+        assert b"Traceback" not in done.stderr
+        return done.stdout.decode(encoding)
+
+    assert "worker.worker_id\t" in show()
+    values = {line["path"]: line["value"] for line in json.loads(show("--json"))["settings"]}
+    assert values["worker.worker_id"] == name
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,24 @@ async def main():
 
 asyncio.run(main())
 """
+# A client that is interrupted again while it cleans up, within the second that it has for that.
+CLIENT = """
+import asyncio, os, signal
+from airunner.cli.session import run_until_interrupted
+
+async def work():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(600)
+    finally:
+        os.kill(os.getpid(), signal.SIGINT)
+        print("cleaned up", flush=True)
+
+try:
+    run_until_interrupted(work())
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
 DEAF = STUCK.replace("time.sleep(600)", "await asyncio.sleep(600)")
 
 Catch = Callable[..., None]
@@ -109,3 +127,13 @@ def test_an_ignored_hangup_stays_ignored() -> None:
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) in {128 + signal.SIGTERM, 128 + signal.SIGINT}
+
+
+def test_a_client_cleans_up_however_quickly_the_second_signal_comes() -> None:
+    done = subprocess.run([sys.executable, "-c", CLIENT], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("cleaned up\ninterrupted\n", "")
+
+
+def test_a_client_ends_at_once_when_it_is_terminated() -> None:
+    program = CLIENT.replace("SIGINT", "SIGTERM")
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGTERM

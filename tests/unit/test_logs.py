@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -116,6 +117,22 @@ def test_of_lines_that_belong_together_only_one_that_cannot_be_shown_is_dropped(
     )
     assert events(capsys.readouterr().err) == ["one", "3"]
     assert dropped() == before + 1
+
+
+def test_lines_for_people_hold_no_control_sequences_but_their_own_colours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = StringIO()
+    monkeypatch.setattr(sys, "stderr", file)
+    set_up_logs("info", "console")
+    hostile = "\x1b]0;title\x07\x9b2J"
+    error = RuntimeError(f"{hostile}\nsecond line")
+    structlog.get_logger("airunner.test").warning("handler.failed", error=hostile, exc_info=error)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())
+    assert shown.replace("\n", "").isprintable()
+    assert r"error=\x1b]0;title\x07\x9b2J" in shown
+    assert r"RuntimeError: \x1b]0;title\x07\x9b2J" in shown
+    assert "\nsecond line\n" in shown
 
 
 def test_lines_that_belong_together_go_through_what_a_program_has_configured() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 
 import pytest
 import zstandard
@@ -16,6 +17,7 @@ from airunner.domain.errors import InvalidArgument
 from airunner.domain.event import Event, Output, OutputBatch, StreamType
 
 NOON = 1_700_000_000_000
+BOMB_BYTES = 50_000_000
 LINES = tuple(Output(b"compiling module %d of the project\n" % n) for n in range(50))
 
 
@@ -77,7 +79,7 @@ def test_a_packed_batch_that_lies_about_itself_is_refused(fault: str) -> None:
         case "size":
             batch.unpacked_bytes += 1
         case "bomb":
-            batch.packed = zstandard.ZstdCompressor().compress(b"\0" * 50_000_000)
+            batch.packed = zstandard.ZstdCompressor().compress(bytes(BOMB_BYTES))
         case "garbage":
             batch.packed = b"not zstd at all"
         case "encoding":
@@ -90,3 +92,17 @@ def test_a_packed_batch_that_lies_about_itself_is_refused(fault: str) -> None:
             batch.unpacked_bytes = 2**40
     with pytest.raises(InvalidArgument):
         admit_event(message, NOON)
+
+
+@pytest.mark.parametrize("tells_size", [True, False])
+def test_a_bomb_is_refused_before_it_takes_memory(*, tells_size: bool) -> None:
+    message = event_to_packed_pb(batch_of(LINES))
+    compressor = zstandard.ZstdCompressor(write_content_size=tells_size)
+    message.output_batch.packed = compressor.compress(bytes(BOMB_BYTES))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidArgument):
+            admit_event(message, NOON)
+        assert tracemalloc.get_traced_memory()[1] < BOMB_BYTES / 10
+    finally:
+        tracemalloc.stop()

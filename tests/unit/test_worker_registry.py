@@ -7,9 +7,11 @@ import pytest
 from airunner.domain.answers import Enqueued
 from airunner.domain.requests import CompleteRequest, DequeueRequest, OverviewQuery, UpdateRequest
 from airunner.services.composition import Services
+from airunner.services.worker_registry import MAX_REMEMBERED, WorkerRegistry
 from airunner.stores.memory import MemoryStore
+from airunner.stores.records import Demand
 from airunner.testing.clock import ManualClock
-from airunner.testing.factories import make_request, make_services, make_success
+from airunner.testing.factories import make_new_job, make_request, make_services, make_success
 
 VISIBILITY = 60
 LONG_GONE = VISIBILITY + 61
@@ -45,6 +47,29 @@ async def test_jobs_that_end_on_another_server_are_forgotten(clock: ManualClock)
         assert await held(one) == 0
         clock.advance(5 * 60)
         assert await one.jobs.list_workers() == []
+
+
+def demand(worker_id: str) -> Demand:
+    return Demand(
+        queues=("builds",), max_jobs=1, visibility_seconds=VISIBILITY, worker_id=worker_id, waits=False
+    )
+
+
+async def test_of_too_many_workers_those_are_forgotten_that_called_longest_ago_and_hold_nothing(
+    clock: ManualClock,
+) -> None:
+    workers, store = WorkerRegistry(), MemoryStore(clock)
+    await store.enqueue_jobs([make_new_job(queue="builds")], max_queued=0)
+    for worker_id in ("holds", "idle", "asks again"):
+        workers.requested(demand(worker_id), None, 0)
+    workers.took("holds", await store.dequeue_jobs(demand("holds")))
+    workers.requested(demand("asks again"), None, 1)
+    for number in range(MAX_REMEMBERED - 2):
+        workers.requested(demand(f"new-{number}"), None, 2)
+    names = {worker.worker_id for worker in workers.list(2, limit=2 * MAX_REMEMBERED)}
+    assert len(names) == MAX_REMEMBERED
+    assert {"holds", "asks again"} <= names
+    assert "idle" not in names
 
 
 async def test_a_job_that_its_holder_extends_is_remembered(clock: ManualClock) -> None:

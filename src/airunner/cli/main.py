@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import os
 import sys
 from contextlib import suppress
@@ -29,9 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # What is loaded stays: to look for cycles among all of it, again and again, finds none.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     _open_standard_streams()
-    if arguments is None and any(tuple(sys.argv[1 : 1 + len(words)]) == words for words in RUN_JOBS):
-        _conceal_secrets()
-    _leave(execute(sys.argv[1:] if arguments is None else arguments))
+    try:
+        if arguments is None and any(tuple(sys.argv[1 : 1 + len(words)]) == words for words in RUN_JOBS):
+            _conceal_secrets()
+        code = execute(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        # It comes while modules are loaded, too, of which some are what errors are told by.
+        code = ExitCode.INTERRUPTED
+    _leave(code)
 
 
 def execute(arguments: Sequence[str]) -> int:
@@ -50,8 +56,6 @@ def execute(arguments: Sequence[str]) -> int:
         words = " ".join(("airunner", *(error.command_chain or ())))
         say(f"{error}\nsee '{words} --help'")
         return ExitCode.USAGE
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         return _reader_gone()
     except Exception as error:  # noqa: BLE001  what nobody expects is shown in full
@@ -76,7 +80,10 @@ def _shows_help(word: str) -> bool:
 
 
 def _open_standard_streams() -> None:
-    """Put nothing in the place of streams that are closed: the next file would get what is meant for them."""
+    """Put nothing in the place of streams that are closed: the next file would get what is meant for them.
+
+    What standard output has no letters for is written as standard error has it, with backslashes.
+    """
     for number in range(3):
         try:
             os.fstat(number)
@@ -84,6 +91,8 @@ def _open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
     sys.stdout = sys.stdout or os.fdopen(1, "w")
     sys.stderr = sys.stderr or os.fdopen(2, "w")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _conceal_secrets() -> None:

@@ -11,12 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SCHEMA_VERSION = 1
+_UNICODE = frozenset({"utf-8", "utf8"})
+# JSON need not escape these, and terminals take some of them for the beginning of a control sequence.
+_ESCAPED_CONTROLS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
 def say(text: str) -> None:
-    """Talk to the person at the terminal, each line under airunner's name; nobody has to listen."""
+    """Talk to the person at the terminal, each line under airunner's name; nobody has to listen.
+
+    Much of what is said comes from jobs and servers, so that only text is let through.
+    """
     for line in text.splitlines() or [""]:
-        announce(f"airunner: {line}")
+        announce(f"airunner: {one_line(line)}")
 
 
 def announce(text: str) -> None:
@@ -36,9 +42,11 @@ def hint(text: str) -> None:
 
 
 def print_json(kind: str, content: Mapping[str, object]) -> None:
-    """Print one object on one line, with the version of the schema."""
+    """Print one object on one line, with the version of the schema; it can be read in any encoding."""
     fields = {"v": SCHEMA_VERSION, "type": kind, **content}
-    print(json.dumps(fields, ensure_ascii=False, separators=(",", ":")), flush=True)
+    has_all_letters = str(sys.stdout.encoding).lower() in _UNICODE
+    text = json.dumps(fields, ensure_ascii=not has_all_letters, separators=(",", ":"))
+    print(text.translate(_ESCAPED_CONTROLS), flush=True)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

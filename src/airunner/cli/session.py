@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from airunner.cli.options import ConnectionOptions
     from airunner.client import AsyncClient
@@ -27,7 +29,7 @@ def with_client(connection: ConnectionOptions, work: Callable[[AsyncClient], Awa
         async with build_client(settings, retry=_soon()) as quick_client:
             return await work(quick_client)
 
-    return asyncio.run(session())
+    return run_until_interrupted(session())
 
 
 def with_clients(
@@ -42,7 +44,33 @@ def with_clients(
         async with build_client(settings, retry=_soon()) as quick_client, build_client(settings) as client:
             return await work(quick_client, client)
 
-    return asyncio.run(session())
+    return run_until_interrupted(session())
+
+
+def run_until_interrupted(work: Coroutine[object, object, T]) -> T:
+    """Run something, and return its result; Ctrl-C cancels it, and is then raised as KeyboardInterrupt.
+
+    The second one gives it a second to end. Were that left to asyncio, the second would be raised wherever
+    the loop is at that moment, which may forget to wake up what the first has cancelled, and wait for ever.
+    """
+    from airunner.cli.signals import on_shutdown_signals
+
+    if threading.current_thread() is not threading.main_thread():
+        # No signal comes here.
+        return asyncio.run(work)
+
+    async def interruptible() -> T:
+        working = asyncio.ensure_future(work)
+        undo = on_shutdown_signals(working.cancel, working.cancel, numbers=[signal.SIGINT])
+        try:
+            return await working
+        finally:
+            undo()
+
+    try:
+        return asyncio.run(interruptible())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 def _soon() -> RetryPolicy:

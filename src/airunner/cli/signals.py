@@ -14,19 +14,21 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 LAST_MOMENT_SECONDS: Final = 0.8
 """What is left for `kill` after the second signal, before the process ends in any case."""
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def on_shutdown_signals(
     stop: Callable[[], object],
     kill: Callable[[], object],
     *,
+    numbers: Sequence[signal.Signals] = _SIGNALS,
     end_process: Callable[[int], object] = os._exit,
 ) -> Callable[[], None]:
-    """Call `stop` at the first SIGTERM, SIGINT or SIGHUP, and `kill` at each later one.
+    """Call `stop` at the first SIGTERM, SIGINT or SIGHUP, or other `numbers`, and `kill` at each later one.
 
     Both run on the running loop, between its other callbacks; an error of one is logged by the loop, and the
     next signal is still answered. Within a second of the second signal the process ends, whatever hangs. A
@@ -34,7 +36,7 @@ def on_shutdown_signals(
     what it returns takes everything back.
     """
     loop = asyncio.get_running_loop()
-    taken = [number for number in _SIGNALS if number != signal.SIGHUP or _minds(number)]
+    taken = [number for number in numbers if number != signal.SIGHUP or _minds(number)]
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     before = [(number, signal.signal(number, _ignore)) for number in taken]
@@ -51,9 +53,6 @@ def on_shutdown_signals(
         os.close(writer)
 
     return undo
-
-
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class _Answers:

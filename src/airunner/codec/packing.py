@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Below this size the block costs more than it saves.
 _WORTH_BYTES = 256
 _LEVEL = 3
+_UNTOLD = -1
 
 
 class _Zstd(threading.local):
@@ -27,6 +28,7 @@ class _Zstd(threading.local):
         import zstandard  # late: who lists jobs has no batches to unpack
 
         self.broken = zstandard.ZstdError
+        self.told_size = zstandard.frame_content_size
         self.compressor = zstandard.ZstdCompressor(level=_LEVEL)
         self.decompressor = zstandard.ZstdDecompressor()
 
@@ -53,17 +55,10 @@ def outputs(batch: pb.OutputBatchEvent) -> Sequence[pb.OutputItem]:
         raise InvalidArgument("the batch has an unknown encoding")
     if batch.outputs or not 0 < batch.unpacked_bytes <= MAX_EVENT_BYTES:
         raise InvalidArgument(f"a packed batch has only packed outputs, of at most {MAX_EVENT_BYTES} bytes")
-    zstd = _zstd()
     try:
-        plain = zstd.decompressor.decompress(
-            batch.packed, max_output_size=batch.unpacked_bytes, allow_extra_data=False
-        )
-        unpacked = pb.OutputBatchEvent.FromString(plain)
-    except (zstd.broken, DecodeError):
+        return pb.OutputBatchEvent.FromString(_unpacked(batch.packed, batch.unpacked_bytes)).outputs
+    except (_zstd().broken, DecodeError):
         raise InvalidArgument("the packed batch cannot be unpacked") from None
-    if len(plain) != batch.unpacked_bytes:
-        raise InvalidArgument(f"the packed batch has {len(plain)} bytes, not {batch.unpacked_bytes}")
-    return unpacked.outputs
 
 
 def unpack_payload(payload: bytes) -> bytes:
@@ -79,3 +74,16 @@ def unpack_payload(payload: bytes) -> bytes:
         message.output_batch.ClearField(field)
     message.output_batch.outputs.extend(plain)
     return message.SerializeToString()
+
+
+def _unpacked(packed: bytes, size: int) -> bytes:
+    """Return what was packed, if it has so many bytes; no more memory than that is taken."""
+    zstd = _zstd()
+    # Where the frame tells its size, so much is unpacked, whatever the limit.
+    told = zstd.told_size(packed)
+    if told in {_UNTOLD, size}:
+        plain = zstd.decompressor.decompress(packed, max_output_size=size, allow_extra_data=False)
+        told = len(plain)
+        if told == size:
+            return plain
+    raise InvalidArgument(f"the packed batch has {told} bytes, not {size}")

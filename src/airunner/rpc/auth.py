@@ -7,6 +7,7 @@ import hmac
 import secrets
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, TypeGuard
 
 from airunner.domain.errors import InvalidArgument, PermissionDenied, Unauthenticated
@@ -119,6 +120,15 @@ class Authenticator:
             raise Unauthenticated
         return key
 
+    async def check_again(self, authorization: str) -> None:
+        """Refuse a key that was good and has been revoked; while it cannot be looked up it stays good."""
+        try:
+            await self.authenticate(authorization)
+        except Unauthenticated:
+            raise
+        except Exception:  # noqa: BLE001  the call was let in, and the next one meets the trouble
+            return
+
     def recognizes(self, authorization: str) -> bool:
         """Return whether an Authorization header holds a key that was good when it was last looked up."""
         key_id, secret = _split(authorization)
@@ -143,7 +153,8 @@ async def admit(authenticator: Authenticator, authorization: str, method: str) -
     """Make the caller of a method known, or refuse it."""
     key = await authenticator.authenticate(authorization)
     check_scope(key, method)
-    current_caller.set(Caller(principal=key.name, queues=key.queues))
+    recheck = partial(authenticator.check_again, authorization)
+    current_caller.set(Caller(principal=key.name, queues=key.queues, recheck=recheck))
 
 
 def check_scope(key: ApiKey, method: str) -> None:

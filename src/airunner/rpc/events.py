@@ -10,6 +10,7 @@ from airunner.codec.publishing import publish_from_pb
 from airunner.codec.streams import accepts_packed, batch_to_pb, start_to_pb, stream_from_pb, streamed_to_pb
 from airunner.domain.errors import InvalidArgument
 from airunner.rpc.bodies import current_body
+from airunner.services.caller import current_caller
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -67,6 +68,7 @@ class JobEventsServiceEndpoint:
         """Append the events of each message; what came before a failure stays stored."""
         published: Published | None = None
         async for message in request:
+            await current_caller.get().check_again()
             published = await self._publish(message)
             current_body.get().forget()
         if published is None:

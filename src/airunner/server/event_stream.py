@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 
 from airunner.codec.errors import http_headers, to_http
-from airunner.domain.errors import AirunnerError, InvalidArgument
+from airunner.domain.errors import AirunnerError, InternalError, InvalidArgument
+from airunner.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 STILL_HERE: Final = ": still here\n\n"
 END: Final = "event: end\ndata: {}\n\n"
+_log = get_logger("airunner.server")
 
 
 def message(cursor: str, event: str, data: str) -> str:
@@ -53,10 +55,19 @@ def check_parameters(request: Request, known: Collection[str]) -> None:
         raise InvalidArgument(f"{min(unknown)} is not a parameter; {there_are}")
 
 
-def refusal(error: AirunnerError) -> Response:
-    """Return an error as an answer."""
-    status, body = to_http(error)
-    return JSONResponse(body, status, headers=http_headers(error))
+def refusal(error: Exception, method: str) -> Response:
+    """Return an error of a method as an answer."""
+    told = outward(error, method)
+    status, body = to_http(told)
+    return JSONResponse(body, status, headers=http_headers(told))
+
+
+def outward(error: Exception, method: str) -> AirunnerError:
+    """Return an error as callers learn of it; one that is not ours is logged, and its text stays here."""
+    if isinstance(error, AirunnerError):
+        return error
+    _log.error("rpc.failed", method=method, exc_info=error)
+    return InternalError()
 
 
 async def enter(entrance: Entrance, method: str, request: Request, size_bytes: int = 0) -> OpenStream | None:
@@ -81,8 +92,8 @@ class EventStreams:
         request = Request(scope, receive)
         try:
             stream = await enter(self._entrance, self._method, request)
-        except AirunnerError as error:
-            await refusal(error)(scope, receive, send)
+        except Exception as error:  # noqa: BLE001  the caller only learns that it happened
+            await refusal(error, self._method)(scope, receive, send)
             return
         with closing(stream) if stream else nullcontext():
             response = await self._begin(request)
@@ -93,18 +104,18 @@ class EventStreams:
             messages = self._messages(request)
             # What is wrong with the request shows with the first message, while a status can be set.
             first = await anext(messages)
-        except AirunnerError as error:
-            return refusal(error)
+        except Exception as error:  # noqa: BLE001  as above
+            return refusal(error, self._method)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(_resumed(first, messages), media_type="text/event-stream", headers=headers)
+        resumed = self._resumed(first, messages)
+        return StreamingResponse(resumed, media_type="text/event-stream", headers=headers)
 
-
-async def _resumed(first: str, messages: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
-    async with aclosing(messages):
-        yield first
-        try:
-            async for text in messages:
-                yield text
-        except AirunnerError:
-            # The reader comes back with its last id and learns the reason then.
-            return
+    async def _resumed(self, first: str, messages: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+        async with aclosing(messages):
+            yield first
+            try:
+                async for text in messages:
+                    yield text
+            except Exception as error:  # noqa: BLE001  as above
+                # The reader comes back with its last id and learns the reason then.
+                outward(error, self._method)

@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from airunner.domain.errors import AirunnerError, InvalidArgument, MessageTooLarge
+from airunner.domain.errors import InvalidArgument, MessageTooLarge
 from airunner.generation.session_api.forms import news_to_json, page_to_json, read_start, whole_to_json
 from airunner.server.event_stream import (
     END,
@@ -114,14 +114,14 @@ class _Calls:
 def _let_in(
     entrance: Entrance, method: str, call: Callable[[Request], Awaitable[Response]]
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Return a call behind the entrance; what it raises of ours is its answer."""
+    """Return a call behind the entrance; what it raises is its answer."""
 
     async def answer(request: Request) -> Response:
         try:
             await enter(entrance, method, request, _announced_bytes(request))
             return await call(request)
-        except AirunnerError as error:
-            return refusal(error)
+        except Exception as error:  # noqa: BLE001  the caller only learns that it happened
+            return refusal(error, method)
 
     return answer
 

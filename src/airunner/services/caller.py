@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from airunner.domain.errors import PermissionDenied
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 ANONYMOUS = "anonymous"
 
@@ -17,6 +20,13 @@ class Caller:
 
     principal: str = ANONYMOUS
     queues: frozenset[str] = field(default_factory=frozenset)
+    recheck: Callable[[], Awaitable[None]] | None = field(default=None, compare=False, repr=False)
+    """Raises Unauthenticated if the caller's key was revoked since; None for whoever has no key."""
+
+    async def check_again(self) -> None:
+        """Refuse a caller whose key was revoked since; for calls that last, before they tell something."""
+        if self.recheck:
+            await self.recheck()
 
     def may_use(self, queue: str) -> bool:
         """Return whether a queue is among those that the caller is bound to."""

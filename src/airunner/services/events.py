@@ -147,6 +147,7 @@ class EventService:
                     yield None
                     reached.note_told()
                 while not (rung := await bell.follow(reached.looked, reached.take, reached.told_by)):
+                    await reached.check_caller()
                     yield None
                     reached.note_told()
                     if self._looks_again:

@@ -128,6 +128,8 @@ class JobService:
         self._workers.requested(demand, request.abilities, self._clock.now())
         with self._admission.wait() if demand.waits else nullcontext():
             jobs = await self._dispatcher.dequeue(demand, wait_seconds)
+        if jobs and demand.waits:
+            await self._check_receiver(jobs)
         lost = self._workers.took(demand.worker_id, jobs)
         if jobs:
             metrics.dequeued(jobs, lost)
@@ -173,6 +175,7 @@ class JobService:
                 self._refuse_when_stopping()  # who comes after the last ring would wait in vain
                 await bell.wait(noted, until)
                 self._refuse_when_stopping()
+                await current_caller.get().check_again()
                 noted = bell.rings
                 life = held(await self._store.get_life(token.job_id), token.attempt)
 
@@ -255,6 +258,7 @@ class JobService:
                 self._refuse_when_stopping()
                 await bell.wait(noted, until)
                 self._refuse_when_stopping()
+                await current_caller.get().check_again()
                 noted = bell.rings
                 # Another server may ring for less than the end: all of it is read when there is an answer.
                 ended = (await self._store.get_life(job_id)).state.terminal
@@ -391,6 +395,14 @@ class JobService:
         """Forget who holds a job and wake who waits for it; return when it was claimed, 0 if unknown."""
         self._notifier.changed(job_id, life)
         return self._workers.left(job_id)
+
+    async def _check_receiver(self, jobs: Sequence[Job]) -> None:
+        """Refuse jobs to a caller whose key was revoked while it waited; others get them."""
+        try:
+            await current_caller.get().check_again()
+        except BaseException:
+            self._dispatcher.hand_back(jobs)
+            raise
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airunner.domain.answers import WorkerSeen
 from airunner.domain.splitting import take_by_size
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from airunner.domain.requests import Abilities
     from airunner.stores.records import Demand
 
+MAX_REMEMBERED: Final = 10_000
+"""Names are whatever callers say, and each costs memory, and time whenever the workers are counted."""
 _FORGOTTEN_AFTER_MS = 5 * 60 * 1000
 # Beyond its visibility, in which its holder may still be heard of.
 _LAPSED_FOR_MS = 60 * 1000
@@ -38,7 +40,7 @@ class _Worker:
 
 
 class WorkerRegistry:
-    """Remembers workers for five minutes, or as long as they hold jobs.
+    """Remembers workers for five minutes, or as long as they hold jobs; so many, and no more.
 
     Of jobs it knows who holds them since when, also if the holder gave no name. A job that was finished on
     another server is forgotten when its visibility has passed without a heartbeat here.
@@ -52,7 +54,10 @@ class WorkerRegistry:
         """Note that a worker asks for jobs, and what it says that it can do."""
         if not demand.worker_id:
             return
-        worker = self._workers.get(demand.worker_id)
+        # Those who called longest ago are the first, and are forgotten first.
+        worker = self._workers.pop(demand.worker_id, None)
+        if len(self._workers) >= MAX_REMEMBERED:
+            self._forget_one()
         job_ids = worker.job_ids if worker else {}
         self._workers[demand.worker_id] = _Worker(
             demand.instance_id, demand.queues, now, *_bounded(abilities), job_ids
@@ -106,6 +111,10 @@ class WorkerRegistry:
         seen = (_seen(worker_id, self._workers[worker_id], queues) for worker_id in later)
         visible = (worker for worker in seen if not queues or worker.queues or worker.job_ids)
         return list(itertools.islice(visible, limit))
+
+    def _forget_one(self) -> None:
+        idle = (worker_id for worker_id, worker in self._workers.items() if not worker.job_ids)
+        del self._workers[next(idle, next(iter(self._workers)))]
 
 
 def _seen(worker_id: str, worker: _Worker, queues: Collection[str]) -> WorkerSeen:

@@ -43,19 +43,13 @@ def set_up_logs(level: str, style: str = "auto") -> None:
     people = style == "console" or (style == "auto" and sys.stderr.isatty())
     lowest = logging.getLevelNamesMapping()[level.upper()]
     lines = _LineWriter(sys.stderr)
-    renderer: structlog.typing.Processor = (
-        # A traceback shows where, never the values there: they may be secret.
-        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-        if people
-        else _JsonRenderer(lowest, lines)
-    )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             _stamp,
             structlog.processors.format_exc_info,
-            renderer,
+            *(_for_people() if people else [_JsonRenderer(lowest, lines)]),
         ],
         wrapper_class=_never_raising(lowest),
         logger_factory=lambda *_: lines,
@@ -76,6 +70,31 @@ def log_together(logger: Any, lines: Sequence[Line]) -> None:
     for level, event, fields in lines:
         with suppress(Exception):
             logger.log(level, event, **fields)
+
+
+def _for_people(**options: Any) -> list[structlog.typing.Processor]:
+    """Return the steps that make a record a line for people.
+
+    A traceback shows where, never the values there: they may be secret.
+    """
+    plain = structlog.dev.plain_traceback
+    return [_escape_controls, structlog.dev.ConsoleRenderer(exception_formatter=plain, **options)]
+
+
+def _escape_controls(
+    _logger: Any, _method: str, record: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Escape what could move a cursor: errors of handlers and of other machines are logged as they are."""
+    return {name: _escaped(value) if isinstance(value, str) else value for name, value in record.items()}
+
+
+def _escaped(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode()
+        for char in text
+    )
 
 
 def _never_raising(level: int) -> type[structlog.typing.FilteringBoundLogger]:
@@ -111,9 +130,8 @@ class _Logger:
                 structlog.contextvars.merge_contextvars,
                 structlog.processors.add_log_level,
                 _stamp,
-                structlog.dev.ConsoleRenderer(
-                    colors=False, exception_formatter=structlog.dev.plain_traceback
-                ),
+                structlog.processors.format_exc_info,
+                *_for_people(colors=False),
             ],
             wrapper_class=_never_raising(logging.WARNING),
             context_class=dict,

@@ -219,4 +219,7 @@ def _reason_of(error: OSError) -> str:
     """Return what an error says, in the words of the system where it has a number."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        # Its number is one of the library's, and means something else to the system.
+        return f"TLS failed: {error.reason or error.strerror}"
     return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)

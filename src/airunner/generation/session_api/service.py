@@ -141,10 +141,12 @@ class GenerationService:
 
     async def _follow(self, reader: SessionReader) -> AsyncGenerator[SessionNews | str, None]:
         """Note the bell, read, tell, wait for a ring. While nothing rings, nothing is read."""
+        caller = current_caller.get()
         with self.feed.listen(reader.bell) as bell:
             has_begun = False
             while not self._stopping:
                 noted = bell.rings
+                await caller.check_again()
                 is_read = True
                 try:
                     found = await reader.read()
@@ -162,6 +164,7 @@ class GenerationService:
                 yield reader.cursor
                 seconds = STILL_HERE_SECONDS if is_read else LOOK_SECONDS
                 while not await bell.wait(noted, self._clock.now() + int(seconds * 1000)) and is_read:
+                    await caller.check_again()
                     yield reader.cursor
         raise Unavailable("the server is shutting down")
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from airunner.domain.event import wanted_types
+from airunner.services.caller import current_caller
 from airunner.services.streams.shared_pages import SharedPage, StreamedPage, read_page
 from airunner.stores.records import cut_to_first
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 SIGN_OF_LIFE_MS: Final = 15_000
 """After so long a reader hears something, if only that the stream lives: clients take silence for the end."""
+_RECHECK_MS: Final = 1_000
+"""For so long pages are delivered without another look at whether the caller may still see them."""
 Deliver: TypeAlias = "Callable[[StreamedPage], bool]"
 """Gives a page to a reader at once; False if that is not possible now, and then nothing was given."""
 
@@ -32,7 +35,8 @@ class StreamPosition:
     ) -> None:
         """`query` is for the first page; with `deliver`, pages can be given while the stream waits."""
         self._clock = clock
-        self._told_at = clock.monotonic()
+        self._told_at = self._checked_at = clock.monotonic()
+        self._caller = current_caller.get()
         self._bell = bell
         self._query = query
         self._wanted = wanted_types(request.event_filter)
@@ -42,8 +46,17 @@ class StreamPosition:
         self.looked = 0
         """The rings of the bell when all was seen, the state of the job included."""
 
+    async def check_caller(self) -> None:
+        """Refuse to go on for a caller whose key was revoked: Unauthenticated."""
+        await self._caller.check_again()
+        self._checked_at = self._clock.monotonic()
+
     async def look(self, store: JobStore, *, rung: bool) -> SharedPage:
-        """Return what comes after the place: what was committed here since the last look, else a read."""
+        """Return what comes after the place: what was committed here since the last look, else a read.
+
+        Unauthenticated for a caller whose key was revoked.
+        """
+        await self.check_caller()
         if rung and (at_hand := self._at_hand()):
             return at_hand
         if self.after is not self._query.after:
@@ -82,6 +95,8 @@ class StreamPosition:
 
     def take(self) -> bool:
         """Deliver what the bell has just rung for; False if the stream has to look for itself."""
+        if self._caller.recheck and self._clock.monotonic() - self._checked_at >= _RECHECK_MS:
+            return False
         shared = self._at_hand() if self._deliver else None
         if shared is None or self._deliver is None or self.is_at_end(shared.page):
             return False
