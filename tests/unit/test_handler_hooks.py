@@ -58,6 +58,19 @@ def test_images_come_through_json_as_they_were() -> None:
     assert images[1].sha256 == hashlib.sha256(b"22").hexdigest()
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"location": 1}, {"content_type": b"image/png"}, {"byte_count": 1.5}, {"sha256": ["0"] * 64}],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_an_image_of_other_types_is_refused_where_it_is_made(wrong: dict[str, Any]) -> None:
+    values = {"location": "a.png", "content_type": "image/png", "byte_count": 1, "sha256": "0" * 64}
+    with pytest.raises(TypeError, match=next(iter(wrong))):
+        Image(**{**values, **wrong})
+    with pytest.raises(ValueError, match="no images"):
+        Images.from_json({"airunner.images": [{**values, **wrong}]})
+
+
 @pytest.mark.parametrize("result", [None, 1, "text", [1], {"a": 1}, {"airunner.images": [], "more": 1}])
 def test_any_other_value_is_the_result(result: object) -> None:
     read = read_success(result_json(result))

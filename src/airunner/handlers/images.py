@@ -9,6 +9,8 @@ from typing import Any, Final
 
 _FORM: Final = "airunner.images"
 _SHA256_CHARACTERS: Final = 64
+# The database would refuse others only when the verdict is written.
+_TYPES: Final = {"location": str, "content_type": str, "byte_count": int, "sha256": str}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +25,10 @@ class Image:
     """Of its content, in 64 hexadecimal digits."""
 
     def __post_init__(self) -> None:
-        """Refuse, with ValueError, what describes no image."""
+        """Refuse what describes no image: TypeError for other types, else ValueError."""
+        for name, kind in _TYPES.items():
+            if not isinstance(getattr(self, name), kind):
+                raise TypeError(f"{name} of an image must be of type {kind.__name__}")
         if not self.location or not self.content_type:
             raise ValueError("an image needs a location and a content type")
         if self.byte_count < 0:
