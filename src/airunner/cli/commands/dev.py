@@ -28,25 +28,27 @@ def dev(
     *,
     listen: Annotated[str | None, Parameter(help="HOST:PORT on loopback. Default: 127.0.0.1:8080")] = None,
     data_dir: DataDir = None,
-    queue: Annotated[tuple[str, ...], Parameter(help="Queue to serve; repeatable. Default: default")] = (),
-    concurrency: Annotated[int | None, Parameter(help="Jobs at the same time. Default: 4")] = None,
+    queue: Annotated[tuple[str, ...], Parameter(help="Queue to serve. Repeatable. Default: default")] = (),
+    concurrency: Annotated[
+        int | None, Parameter(help="Number of jobs that run at the same time. Default: 4")
+    ] = None,
     handlers: Annotated[
         tuple[str, ...],
-        Parameter(help="Module, package, file or folder of Python handlers; repeatable."),
+        Parameter(help="Module, package, file or folder of Python handlers. Repeatable."),
     ] = (),
     aws: Annotated[
-        bool, Parameter(help="Two servers and a worker as processes, on an emulated AWS of their own.")
+        bool, Parameter(help="Run two servers and a worker as processes, on an emulated AWS.")
     ] = False,
     endpoint: Annotated[
         str | None,
         Parameter(
-            help="With --aws: URL of another emulator; the word aws for AWS itself, which costs money."
+            help="With --aws: URL of another emulator, or the word aws for AWS itself, which costs money."
         ),
     ] = None,
     log_level: LogLevel = None,
     config_file: ConfigFile = None,
 ) -> None:
-    """Serve and work in one process, without API keys and on loopback only, until Ctrl-C."""
+    """Run a server and a worker in one process, without API keys, on loopback only, until Ctrl-C."""
     from airunner import telemetry
 
     flags: dict[str, object] = {
@@ -103,7 +105,7 @@ def _welcome_to_aws(plan: StackPlan, servers: Mapping[str, int]) -> None:
     )
     announce(f"  try: airunner run{_server_option(first)} -- echo hello")
     announce(f"       airunner list --server {first},{second}")
-    announce(f"       kill -9 {servers[second]}    # the second server; whoever named both goes on")
+    announce(f"       kill -9 {servers[second]}    # the second server; clients that name both go on")
 
 
 def _for_development(config_file: Path | None, flags: Mapping[str, object]) -> Settings:
