@@ -114,15 +114,19 @@ class JobOptions:
         return chosen
 
     def payload_json(self) -> str:
-        """Return the payload, read from its file if that is what was given."""
+        """Return the payload, read from its file if one is given, or refuse what is not JSON."""
         from airunner.domain.errors import InvalidArgument
 
+        if self.payload and not self.handler:
+            raise InvalidArgument("--payload needs --handler")
         if not self.payload.startswith("@"):
-            return self.payload
+            return _json_of("--payload", self.payload)
+        file = self.payload[1:]
         try:
-            return Path(self.payload[1:]).read_text(encoding="utf-8")
+            text = Path(file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"--payload: cannot read {self.payload[1:]}: {error}") from None
+            raise InvalidArgument(f"--payload: cannot read {file}: {error}") from None
+        return _json_of(f"--payload: {file}", text)
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the job's variables, with those of the caller where only a name is given."""
@@ -134,6 +138,20 @@ class JobOptions:
 
 
 PLAIN_JOB = JobOptions()
+
+
+def _json_of(name: str, text: str) -> str:
+    """Return a text, which is empty or JSON; the error says where it is not, and repeats nothing of it."""
+    import json
+
+    from airunner.domain.errors import InvalidArgument
+
+    try:
+        if text:
+            json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"{name} must be JSON: {error}") from None
+    return text
 
 
 def _value_of(environ: Mapping[str, str], name: str, option: str) -> str:
