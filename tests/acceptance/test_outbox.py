@@ -113,7 +113,7 @@ async def test_what_is_missing_is_named(shop: Shop, monkeypatch: pytest.MonkeyPa
         done = await shop.run(command)
         assert (done.code, done.stderr) == (
             2,
-            "airunner: postgres.dsn: must be set, there or as DATABASE_URL\n",
+            "airunner: postgres.dsn: must be set, or DATABASE_URL\n",
         )
 
 

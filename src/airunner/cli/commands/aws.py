@@ -105,13 +105,13 @@ def _subject(flags: Mapping[str, object], *, generation: bool, fleet: bool, dele
     if not generation and flags[count] is not None:
         raise ConfigError(["--max-receive-count: needs --generation"])
     if generation and fleet:
-        raise ConfigError(["--generation: is made in a call of its own, and so is --fleet"])
+        raise ConfigError(["--generation: cannot be combined with --fleet; run the command once for each"])
     subject = "generation" if generation else "fleet" if fleet else "store"
     of_store = [path for path, value in flags.items() if path not in {"store.aws.env", count} and value]
     if generation and (of_store or deletion_protection):
-        raise ConfigError(["--generation: takes none of the options of a store but --env"])
+        raise ConfigError(["--generation: takes no option of a store except --env"])
     if fleet and of_store:
-        raise ConfigError(["--fleet: takes of the options of a store --env and --deletion-protection alone"])
+        raise ConfigError(["--fleet: takes no options of a store except --env and --deletion-protection"])
     return subject
 
 

@@ -81,11 +81,9 @@ def _develop_on_aws(
     check_handler_origins(loaded)
     if real and loaded.settings.store.aws.endpoint_url:
         origin = loaded.origins["store.aws.endpoint_url"]
-        raise ConfigError(
-            [f"store.aws.endpoint_url: is set ({origin}), and --endpoint aws needs it not to be"]
-        )
+        raise ConfigError([f"store.aws.endpoint_url: must not be set with --endpoint aws, but is ({origin})"])
     if loaded.settings.tls.cert_file:
-        raise ConfigError(["tls: dev --aws serves without, so it must not be set"])
+        raise ConfigError(["tls: must not be set, because dev --aws serves without TLS"])
     asyncio.run(_run_aws_stack(StackRequest(loaded=loaded, config_file=config_file, real=real)))
 
 

@@ -178,7 +178,7 @@ class Rows:
             was_read = True
             if written:
                 return row
-        raise Unavailable("too many others change this job")
+        raise Unavailable("too many others change this job at the same time")
 
     async def write(self, row: Row, life: Lifecycle) -> tuple[bool, Row]:
         """Write a life over the one that was read; return whether that was done, and the row as it is then.
