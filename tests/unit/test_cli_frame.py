@@ -128,8 +128,11 @@ def test_a_command_of_a_group_loads_no_other() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert execute([name, "--help"]) == 0
-    assert f"Usage: airunner {name}" in capsys.readouterr().out
+    for words in ([name], *([name, word] for word in subcommands(name))):
+        assert execute([*words, "--help"]) == 0
+        shown = capsys.readouterr().out
+        assert f"Usage: airunner {' '.join(words)}" in shown
+        assert "•" not in shown, "a line of the docstring begins like an entry of a list"
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class StoreOptions:
     data_dir: str | None = None
     """Folder of the store. Default: .airunner"""
     config: Path | None = None
-    """YAML file of settings. Default: airunner.yaml, if there."""
+    """YAML file of settings. Default: airunner.yaml, if it exists"""
 
     def load(self) -> Settings:
         """Return the settings in effect."""

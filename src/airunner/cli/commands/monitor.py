@@ -62,8 +62,8 @@ def monitor(
     its job's id. The exit code is 0 however the jobs ended, but 1 if events are missing or the output differs
     from the worker's digest.
 
-    Keys during a playback on a terminal: space pauses and resumes, left and right seek 10 s back and forward,
-    + and - change the speed, q quits.
+    Keys during a playback on a terminal: space pauses and resumes, left and right seek 10 s back and
+    forward, + and - change the speed, q quits.
     """
     from airunner.cli.playback_options import choose_factor, parse_seek
     from airunner.cli.proof_report import ProofReport
