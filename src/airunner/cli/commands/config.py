@@ -19,7 +19,7 @@ config = App(name="config", help="Show the settings in effect.")
 def show(
     *,
     config_file: ConfigFile = None,
-    given: Annotated[bool, Parameter(help="Leave out settings that have their default.")] = False,
+    given: Annotated[bool, Parameter(help="Print only settings that were set, and no defaults.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print every setting in effect and where it came from. Secrets are hidden.
