@@ -57,7 +57,7 @@ def test_everything_ends_when_the_emulator_does(person: CommandLine) -> None:
         (emulator,) = (pid for pid in pids if "emulator" in command_of(pid))
         os.kill(emulator, signal.SIGKILL)
         assert dev.ended() == 125
-        assert "airunner: the emulator ended, so all else was ended too\n" in dev.err
+        assert "airunner: the emulator ended, so everything else was stopped too\n" in dev.err
         assert [pid for pid in pids if is_alive(pid)] == []
 
 

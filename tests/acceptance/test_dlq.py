@@ -92,7 +92,7 @@ async def test_purging_asks_first(operator: Operator) -> None:
     await operator.bury("one", "two")
     refused = operator.person.run("dlq", "purge", "default")
     assert refused.returncode == 2
-    assert b"say --yes" in refused.stderr
+    assert b"use --yes to delete" in refused.stderr
     told = operator.person.objects("dlq", "purge", "default", "--dry-run")
     assert sorted(each["body"] for each in told) == ["one", "two"]
     assert await in_queue(operator) == 2

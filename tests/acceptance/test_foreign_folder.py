@@ -46,6 +46,6 @@ def test_code_of_the_folder_is_not_run(person: CommandLine, command: str) -> Non
     (person.folder / "theirs.py").write_text("open('ran', 'w').close()\n")
     done = person.run(command)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"worker.handlers is from this folder (file airunner.yaml)" in done.stderr
+    assert b"worker.handlers comes from this folder (file airunner.yaml)" in done.stderr
     assert not (person.folder / "ran").exists()
     assert person.run("config", "show").returncode == 0

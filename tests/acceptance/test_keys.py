@@ -84,7 +84,7 @@ def test_where_a_key_is_made_is_said_in_every_case(person: CommandLine) -> None:
     made = person.run(*create, "--init")
     assert made.returncode == 0
     assert made.stdout.startswith(b"airk_")
-    assert f"was made in {database};" in made.stderr.decode()
+    assert f"was created in {database};" in made.stderr.decode()
     assert person.objects(*create)[0]["store"] == database
 
 

@@ -93,7 +93,7 @@ async def test_the_commands_from_migration_to_rerun(shop: Shop) -> None:
         assert (await shop.run("retry", lost)).code == 0
         done = await shop.run("rerun", kept)
         assert (done.code, len(done.stdout.strip())) == (0, 36)
-        assert "such as a reservation, are for its handler to make" in done.stderr
+        assert "the handler must create your application's own records for the new id" in done.stderr
         repeated = await shop.run("rerun", kept)
         assert (repeated.code, repeated.stdout) == (0, done.stdout)
         assert "nothing is enqueued" in repeated.stderr
@@ -113,7 +113,7 @@ async def test_what_is_missing_is_named(shop: Shop, monkeypatch: pytest.MonkeyPa
         done = await shop.run(command)
         assert (done.code, done.stderr) == (
             2,
-            "airunner: postgres.dsn: must be set, there or as DATABASE_URL\n",
+            "airunner: postgres.dsn: must be set, or DATABASE_URL\n",
         )
 
 

@@ -67,7 +67,7 @@ def test_logs_are_chosen(
     ("options", "message"),
     [
         (("--grep", "("), "'(' is not a regular expression"),
-        (("--invert",), "give it too"),
+        (("--invert",), "--ignore-case and --invert need --grep"),
         (("--tail", "0"), "--tail must be at least 1"),
         (("--stream", "stdin"), "--stream"),
     ],

@@ -73,8 +73,8 @@ def test_credentials_of_an_address_are_masked(user: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("make",), b"a command is written after '--'"),
-        (("make", "test"), b"a command is written after '--'"),
+        (("make",), b"write the command after '--'"),
+        (("make", "test"), b"write the command after '--'"),
         (("ext::sh", "--", "true"), b"repository_url must be https://"),
         (("--commit", "abc1234", "--", "true"), b"need a repository_url"),
         (("https://git.example.org/a", "--branch=-b", "--", "true"), b"branch must be"),

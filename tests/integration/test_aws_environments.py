@@ -162,7 +162,7 @@ async def test_who_finds_only_the_former_name_is_told_how_to_keep_it(
     expected = (
         "there is no table airunner_staging_jobs, but airunner_jobs, the name that environment staging had "
         "by default: to keep it, set store.dynamodb.jobs_table: airunner_jobs and "
-        "store.dynamodb.events_table: airunner_job_events; to begin with a new one, provision it by its "
+        "store.dynamodb.events_table: airunner_job_events; to use a new one, provision it by its "
         "name, --jobs-table airunner_staging_jobs"
     )
     with pytest.raises(FailedPrecondition) as at_start:

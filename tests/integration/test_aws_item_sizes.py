@@ -134,10 +134,7 @@ async def test_the_items_of_a_fleet_are_as_large_as_its_page_says(
 def make_run(actions: int) -> HousekeepingRun:
     task, at = TaskType.ORPHANED_INSTANCES, NOON + actions
     why = "it was launched 6 h 30 min ago, has no running job, and was not assigned since"
-    seen = (
-        "running, launched at 2023-11-14T05:40:00.000Z, assigned at 2023-11-14T05:41:00.000Z, "
-        "draining since no time"
-    )
+    seen = "running, launched at 2023-11-14T05:40:00.000Z, assigned at 2023-11-14T05:41:00.000Z, not draining"
     action = RecordedAction(kind=ActionKind.MARKED, target=INSTANCE, why=why, seen=seen, at=NOON)
     return HousekeepingRun(
         slot=HousekeepingMessage(task_type=task, timestamp=at).slot,

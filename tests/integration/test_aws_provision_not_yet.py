@@ -204,7 +204,7 @@ async def test_what_is_not_ready_in_time_is_said_with_its_reason(account: Aws, l
         await make(never, layout, seconds=0)
     assert late.value.text == (
         f"dead-letter queue airunner-{layout.env}-default-dlq still waits for the minute after the deletion "
-        "of a queue of this name; call again"
+        "of a queue of this name; run the command again"
     )
 
 
@@ -286,5 +286,5 @@ async def test_a_small_receive_count_is_raised_and_a_large_one_stays(
 
 async def test_a_bucket_of_somebody_else_is_refused_in_a_line(account: Aws, layout: Layout) -> None:
     for code in ("403", "301"):
-        with pytest.raises(FailedPrecondition, match=f"bucket {layout.bucket} is there, but not for us"):
+        with pytest.raises(FailedPrecondition, match=f"bucket {layout.bucket} exists, but cannot be used"):
             await make(Hesitant(account, {"HeadBucket": [code]}), layout)

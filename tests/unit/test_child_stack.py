@@ -89,7 +89,7 @@ async def test_a_command_is_run_to_its_end(tmp_path: Path) -> None:
         )
 
     assert await run("print('made')") == "made\n"
-    with pytest.raises(FailedPrecondition, match="the queues could not be made: no such luck"):
+    with pytest.raises(FailedPrecondition, match="the queues could not be created: no such luck"):
         await run("raise SystemExit('airunner: no such luck')")
-    with pytest.raises(Unavailable, match="the queues could not be made in time"):
+    with pytest.raises(Unavailable, match="the queues could not be created in time"):
         await run(WAITING, seconds=0.2)

@@ -142,8 +142,11 @@ def test_a_command_of_a_group_loads_no_other() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert execute([name, "--help"]) == 0
-    assert f"Usage: airunner {name}" in capsys.readouterr().out
+    for words in ([name], *([name, word] for word in subcommands(name))):
+        assert execute([*words, "--help"]) == 0
+        shown = capsys.readouterr().out
+        assert f"Usage: airunner {' '.join(words)}" in shown
+        assert "•" not in shown, "a line of the docstring begins like an entry of a list"
 
 
 @pytest.mark.parametrize(
@@ -284,6 +287,29 @@ def test_owner_and_metadata_are_those_of_the_job() -> None:
 def test_metadata_without_a_key_or_a_value_is_refused(entry: str) -> None:
     with pytest.raises(errors.InvalidArgument, match="--metadata must be KEY=VALUE"):
         JobOptions(metadata=(entry,)).request(["--", "make"])
+
+
+@pytest.mark.parametrize(
+    ("handler", "payload", "message"),
+    [
+        ("resize", "{'width': 1}", r"--payload must be JSON: .*line 1 column 2"),
+        ("resize", "[" * 100_000, "--payload must be JSON"),
+        ("", "{}", "--payload needs --handler"),
+    ],
+)
+def test_a_payload_that_is_refused_names_its_option(handler: str, payload: str, message: str) -> None:
+    command = [] if handler else ["--", "make"]
+    with pytest.raises(errors.InvalidArgument, match=f"^{message}"):
+        JobOptions(handler=handler, payload=payload).request(command)
+
+
+def test_a_payload_in_a_file_that_is_not_json_names_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "payload.json"
+    file.write_text("width: 1")
+    with pytest.raises(errors.InvalidArgument, match=f"^--payload: {re.escape(str(file))} must be JSON: "):
+        JobOptions(handler="resize", payload=f"@{file}").request([])
+    file.write_text('{"width": 1}')
+    assert JobOptions(handler="resize", payload=f"@{file}").request([]).params.payload_json == '{"width": 1}'
 
 
 def test_execution_options_override_only_what_is_given() -> None:

@@ -203,7 +203,9 @@ def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_a_region_is_needed(tmp_path: Path, profiles: Path) -> None:
     profiles.write_text("[default]\noutput = json\n")
-    with pytest.raises(ConfigError, match=r"store\.aws\.region: must be set, there, as AWS_REGION or in the"):
+    with pytest.raises(
+        ConfigError, match=r"store\.aws\.region: must be set, or AWS_REGION, or the region of"
+    ):
         build_aws(load(tmp_path, "store: {type: sqs}").settings, SystemClock())
 
 

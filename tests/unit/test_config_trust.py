@@ -123,7 +123,7 @@ def test_a_file_that_was_named_does_not_vouch_for_others_in_the_folder(load: Loa
 )
 def test_code_that_the_folder_names_is_not_run(load: Load, yaml: str, dotenv: str) -> None:
     for environ in ({}, KEY):
-        with pytest.raises(ConfigError, match=r"worker\.handlers is from this folder .*--handlers"):
+        with pytest.raises(ConfigError, match=r"worker\.handlers comes from this folder .*--handlers"):
             check_handler_origins(load(yaml, dotenv, environ))
     check_handler_origins(load(yaml, dotenv, {"AIRUNNER_TRUST_FOLDER": "1"}))
     check_handler_origins(load(yaml, dotenv, {}, {"worker.handlers": "mine.py"}))

@@ -91,7 +91,7 @@ async def test_after_a_death_at_any_call_assigning_again_completes_it(
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"instance_id": "i-2"}, "knows no instance i-1"),
+        ({"instance_id": "i-2"}, "does not know instance i-1; if it is new, try again"),
         ({"is_managed": False}, "not tagged as one of the fleet"),
         ({"state": InstanceState.SHUTTING_DOWN}, "is shutting-down"),
         ({"state": InstanceState.TERMINATED}, "is terminated"),

@@ -162,6 +162,7 @@ async def test_an_orphan_is_marked_and_terminated_when_it_is_seen_again(bench: B
     bench.add("i-new", age_hours=5)
     first = await bench.run(ORPHANS)
     assert told(first) == [("marked", "i-old")]
+    assert first.actions[0].seen.endswith(", never assigned, not draining")
     bench.clock.advance(299)
     assert told(await bench.run(ORPHANS)) == [("spared", "i-old")]
     bench.clock.advance(1)

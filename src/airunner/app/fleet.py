@@ -68,7 +68,7 @@ def build_fleet_process(settings: Settings, part: FleetPart) -> FleetProcess:
         return make_schedule(settings, SystemClock())
     if settings.store.type is not StoreType.AWS:
         raise ConfigError([
-            f"fleet.run: with store.type {settings.store.type} a fleet works in the process of the server: "
+            f"fleet.run: with store.type {settings.store.type} a fleet runs in the process of the server: "
             f"set fleet.run to {part.value} there"
         ])  # fmt: skip
     _check_fleet(settings)

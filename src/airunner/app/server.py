@@ -79,7 +79,7 @@ def build_generations(settings: Settings, services: Services) -> GenerationServi
     if ServiceName.GENERATIONS not in settings.services:
         return None
     if not settings.postgres.dsn_text:
-        raise ConfigError(["services: generations needs postgres.dsn, set there or as DATABASE_URL"])
+        raise ConfigError(["services: generations needs postgres.dsn or DATABASE_URL"])
     from airunner.generation.layout import check_apart
     from airunner.generation.session_api.start import make_generations
 

@@ -33,7 +33,7 @@ def build_signer(settings: Settings) -> TokenSigner:
     if not keys and source is TokenKeys.MUST_BE_SET:
         raise ConfigError([
             f"token_keys: must be set with store.type {settings.store.type}, the same on all servers; "
-            "set AIRUNNER_TOKEN_KEYS, for one to the output of: openssl rand -hex 32"
+            "set AIRUNNER_TOKEN_KEYS, for example to the output of: openssl rand -hex 32"
         ])  # fmt: skip
     if not keys:
         kept = source is TokenKeys.KEPT_IN_FOLDER

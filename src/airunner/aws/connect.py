@@ -42,7 +42,9 @@ def need_sdk() -> None:
     try:
         import airunner.aws.calls  # noqa: F401  what it needs may not be installed
     except ModuleNotFoundError as error:
-        raise FailedPrecondition("AWS needs more of airunner: pip install 'airunner-jobs[aws]'") from error
+        raise FailedPrecondition(
+            "AWS needs an extra of airunner: pip install 'airunner-jobs[aws]'"
+        ) from error
 
 
 def _text(secret: Secret | None) -> str:
@@ -55,5 +57,5 @@ def find_region(settings: Settings) -> str:
 
     region = settings.store.aws.region or configured_region()
     if not region:
-        raise ConfigError(["store.aws.region: must be set, there, as AWS_REGION or in the profile of AWS"])
+        raise ConfigError(["store.aws.region: must be set, or AWS_REGION, or the region of the AWS profile"])
     return region

@@ -125,7 +125,7 @@ class TableOwnership:
                 found = _meta(quicker.item)
             else:
                 return
-        raise Unavailable(f"table {self._table.name} is opened by many at once; try again")
+        raise Unavailable(f"too many servers open table {self._table.name} at the same time; try again")
 
     def _check(self, found: TableMeta) -> None:
         if found.environment and found.environment != self._environment:
@@ -149,7 +149,7 @@ class TableOwnership:
         if found.environment in {"", self._environment}:
             raise FailedPrecondition(
                 f"there is no table {table.name}, but {table.former_name}, the name that environment "
-                f"{self._environment} had by default: to keep it, set {table.kept_by}; to begin with a new "
+                f"{self._environment} had by default: to keep it, set {table.kept_by}; to use a new "
                 f"one, provision it by its name, --jobs-table {table.name}"
             )
 

@@ -54,7 +54,7 @@ def build_app(*, describe: bool = False, command: str = "") -> App:
     """
     app = App(
         name="airunner",
-        help="Run long jobs anywhere, watch every line of them live, and never lose one.",
+        help="Run jobs on workers, watch every line of their output live, and never lose a job.",
         version=__version__,
         default_parameter=Parameter(negative=(), show_default=False),
         suppress_keyboard_interrupt=False,

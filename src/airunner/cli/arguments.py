@@ -29,9 +29,9 @@ def repository_and_command(tokens: Sequence[str]) -> tuple[str, tuple[str, ...]]
     before, command = tokens[:divider_at], tokens[divider_at + 1 :]
     if not before:
         return "", command
-    hint = "a command is written after '--', as in: -- echo hello"
+    hint = "write the command after '--', as in: -- echo hello"
     if len(before) > 1:
-        raise InvalidArgument(f"there is more than a repository in front of '--'; {hint}")
+        raise InvalidArgument(f"there is more than a repository before '--'; {hint}")
     try:
         parse_repository(before[0])
     except InvalidArgument as error:

@@ -16,21 +16,21 @@ EXECUTION_GROUP = Group("Execution", sort_key=20)
 @Parameter(name="*", group=EXECUTION_GROUP)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionOptions:
-    """How the worker gathers the job's output, and tells that it lives; what is not given is the server's."""
+    """How the worker batches the job's output and sends heartbeats; the server sets what is not given."""
 
     flush_interval: int | None = None
     """Seconds that output may wait in a batch, 1 to 3600. Default: the server's"""
     max_batch_size: int | None = None
-    """Most lines in a batch, 1 to 50; 1 turns batching off. Default: the server's"""
+    """Maximum number of lines in a batch, 1 to 50; 1 turns batching off. Default: the server's"""
     max_batch_bytes: int | None = None
-    """Most bytes of output in a batch, 1024 to 358400. Default: the server's"""
+    """Maximum bytes of output in a batch, 1024 to 358400. Default: the server's"""
     playback_interval: int | None = None
-    """Milliseconds between lines in a replay without stored times, 1 to 60000. Default: the server's"""
+    """Milliseconds between lines of a replay without stored times, 1 to 60000. Default: the server's"""
     adaptive: Annotated[bool | None, Parameter(negative="--no-adaptive")] = None
-    """Flush often while somebody watches and seldom when little is printed, or not. Default: the server's"""
+    """Flush more often while somebody watches, and less when output is slow. Default: the server's"""
 
     heartbeat_interval: int | None = None
-    """Most seconds between heartbeats of its worker, 1 to 43200. Default: the server's"""
+    """Maximum seconds between heartbeats of its worker, 1 to 43200. Default: the server's"""
 
     def override(self) -> ExecutionOverride | None:
         """Return what is asked for; None if that is nothing."""

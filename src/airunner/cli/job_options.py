@@ -20,8 +20,8 @@ Command = Annotated[
     str,
     Parameter(
         name=("[REPOSITORY] [-- CMD]",),
-        help="A repository to check out first: https, ssh or user@host:path. After '--' the command and its "
-        "arguments; no shell is used.",
+        help="A repository to check out first: https, ssh or user@host:path. Write the command and its "
+        "arguments after '--'; no shell is used.",
     ),
 ]
 
@@ -32,35 +32,35 @@ class JobOptions:
     """What a job is, besides its command."""
 
     queue: str = "default"
-    """Queue to add it to. Default: default"""
+    """Queue to add the job to. Default: default"""
     env: tuple[str, ...] = ()
-    """NAME=VALUE for its environment, or NAME to pass on your own value. Repeatable."""
+    """Variable for the job: NAME=VALUE, or NAME to pass on your own value. Repeatable."""
     secret: tuple[str, ...] = ()
     """NAME of one of your variables to pass on as a secret: only the worker sees its value. Repeatable."""
     handler: str = ""
-    """Name of the Python handler that does it, instead of a command."""
+    """Name of the Python handler that does the job, instead of a command."""
     payload: str = ""
-    """JSON for the handler, or @FILE to read it from there."""
+    """JSON for the handler, or @FILE to read it from a file."""
     timeout: int = 0
-    """Seconds until it is ended. Default: none"""
+    """Seconds that the job may run before it is stopped. Default: no limit"""
     max_attempts: int = 0
-    """How often it may be begun when workers die. Default: the server's"""
+    """How many times the job may be started if workers die or a handler fails. Default: the server's"""
     pty: bool = False
-    """Give it a terminal; all of its output is standard output then."""
+    """Run the job on a terminal; all of its output is then standard output."""
     working_directory: str = ""
-    """Folder on the worker to run in; with a repository, one below its checkout."""
+    """Folder on the worker to run in; with a repository, a folder below its checkout."""
     commit: str = ""
     """Commit of the repository, 7 to 64 hexadecimal digits. Default: the newest of the branch"""
     branch: str = ""
-    """Branch of the repository, or a reference (refs/...). Default: the repository's own"""
+    """Branch of the repository, or a reference (refs/...). Default: its default branch"""
     delay: int = 0
-    """Seconds before it may begin."""
+    """Seconds to wait before the job may start."""
     owner: str = ""
-    """Whose job it is: kept with it and shown."""
+    """Owner of the job; kept with it and shown."""
     metadata: tuple[str, ...] = ()
-    """KEY=VALUE to keep with it and show; neither worker nor job reads it. Repeatable."""
+    """KEY=VALUE to keep with the job and show; neither worker nor job reads it. Repeatable."""
     request_id: str = ""
-    """UUID that makes this repeatable: the same one gives the same job."""
+    """UUID that makes this repeatable: the same UUID gives the same job."""
 
     def request(self, tokens: Sequence[str], override: ExecutionOverride | None = None) -> EnqueueRequest:
         """Return the request to add the job."""
@@ -114,15 +114,19 @@ class JobOptions:
         return chosen
 
     def payload_json(self) -> str:
-        """Return the payload, read from its file if that is what was given."""
+        """Return the payload, read from its file if one is given, or refuse what is not JSON."""
         from airunner.domain.errors import InvalidArgument
 
+        if self.payload and not self.handler:
+            raise InvalidArgument("--payload needs --handler")
         if not self.payload.startswith("@"):
-            return self.payload
+            return _json_of("--payload", self.payload)
+        file = self.payload[1:]
         try:
-            return Path(self.payload[1:]).read_text(encoding="utf-8")
+            text = Path(file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"--payload: cannot read {self.payload[1:]}: {error}") from None
+            raise InvalidArgument(f"--payload: cannot read {file}: {error}") from None
+        return _json_of(f"--payload: {file}", text)
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the job's variables, with those of the caller where only a name is given."""
@@ -134,6 +138,20 @@ class JobOptions:
 
 
 PLAIN_JOB = JobOptions()
+
+
+def _json_of(name: str, text: str) -> str:
+    """Return a text, which is empty or JSON; the error says where it is not, and repeats nothing of it."""
+    import json
+
+    from airunner.domain.errors import InvalidArgument
+
+    try:
+        if text:
+            json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"{name} must be JSON: {error}") from None
+    return text
 
 
 def _value_of(environ: Mapping[str, str], name: str, option: str) -> str:

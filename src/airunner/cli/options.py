@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from airunner.config import Layer, Loaded, Settings
 
 CONNECTION_GROUP = Group("Connection", sort_key=90)
-AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON: one object a line, with its version.")]
+AsJson = Annotated[
+    bool, Parameter(name="--json", help="Print JSON: one object per line, with the version of its schema.")
+]
 DataDir = Annotated[str | None, Parameter(help="Folder of the store. Default: .airunner")]
 ConfigFile = Annotated[
-    Path | None, Parameter(name="--config", help="YAML file of settings. Default: airunner.yaml, if there.")
+    Path | None,
+    Parameter(name="--config", help="YAML file of settings. Default: airunner.yaml, if it exists"),
 ]
 JobId = Annotated[str, Parameter(help="The id of the job.")]
 LogLevel = Annotated[str | None, Parameter(help="debug, info, warning or error.")]
@@ -35,11 +38,11 @@ class ConnectionOptions:
     server: str | None = None
     """URL of the server, or several with commas (AIRUNNER_SERVER). Default: http://127.0.0.1:8080"""
     api_key: str | None = None
-    """API key; better set as AIRUNNER_API_KEY, since others can see the arguments of a process."""
+    """API key. Prefer AIRUNNER_API_KEY: other users can see the arguments of a process."""
     ca_file: str | None = None
-    """PEM file of the authorities to trust instead of the system's (AIRUNNER_CA_FILE)."""
+    """PEM file of the certificate authorities to trust instead of the system's (AIRUNNER_CA_FILE)."""
     config: Path | None = None
-    """YAML file of settings. Default: airunner.yaml, if there."""
+    """YAML file of settings. Default: airunner.yaml, if it exists"""
 
     def load(self, flags: Mapping[str, object] | None = None) -> Settings:
         """Return the settings in effect, with these options and `flags` above all else."""
@@ -68,12 +71,12 @@ ANY_SERVER = ConnectionOptions()
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseOptions:
-    """Which outbox is meant. Its address is secret: AIRUNNER_POSTGRES__DSN, else DATABASE_URL."""
+    """Which outbox to use. Its address is secret: AIRUNNER_POSTGRES__DSN, else DATABASE_URL."""
 
     schema: str | None = None
     """Schema of the outbox. Default: airunner"""
     config: Path | None = None
-    """YAML file of settings. Default: airunner.yaml, if there."""
+    """YAML file of settings. Default: airunner.yaml, if it exists"""
 
     def load(self, flags: dict[str, object] | None = None) -> Settings:
         """Return the settings in effect."""

@@ -20,7 +20,7 @@ def choose_factor(*, playback: bool, slow: bool, speed: str, fast: bool, seek: s
     """
     if fast and (playback or slow or speed or seek):
         raise InvalidArgument(
-            "--fast means no delays; it does not go with --playback, --slow, --speed or --seek"
+            "--fast means no delays; do not combine it with --playback, --slow, --speed or --seek"
         )
     if slow and speed:
         raise InvalidArgument("give either --slow or --speed")

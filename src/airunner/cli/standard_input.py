@@ -25,7 +25,7 @@ def refuse_piped_input() -> None:
     if sys.stdin is not None and has_data(STANDARD_INPUT):
         raise InvalidArgument(
             "there is data on standard input, and a job cannot read it: put it into the command, as in "
-            "-- sh -c 'SCRIPT', or into a file; or say </dev/null where it is not meant for the job"
+            "-- sh -c 'SCRIPT', or into a file; add </dev/null if it is not meant for the job"
         )
 
 

@@ -22,8 +22,9 @@ def check_key_destination(loaded: Loaded, *, is_diag: bool = False) -> None:
     if loaded.settings.client.api_key is None or _KEY in loaded.from_folder:
         return
     problems = [
-        f"{path} is from this folder ({loaded.origins[path]}), and {_KEY} is not ({loaded.origins[_KEY]}): "
-        f"your key is not sent to an address that a folder names. {_remedy('--server')}"
+        f"{path} comes from this folder ({loaded.origins[path]}), but {_KEY} does not "
+        f"({loaded.origins[_KEY]}): your key is not sent to an address that a folder names. "
+        f"{_remedy('--server')}"
         for path in (*_ADDRESSES, *(_DIAG_ADDRESSES if is_diag else ()))
         if path in loaded.from_folder
     ]
@@ -34,7 +35,7 @@ def check_key_destination(loaded: Loaded, *, is_diag: bool = False) -> None:
 def check_handler_origins(loaded: Loaded) -> None:
     """Refuse to run code that only a file of the current folder asks for."""
     problems = [
-        f"{path} is from this folder ({loaded.origins[path]}): code that a folder names is not run. "
+        f"{path} comes from this folder ({loaded.origins[path]}): code that a folder names is not run. "
         f"{_remedy('--handlers')}"
         for path in _HANDLERS
         if path in loaded.from_folder
@@ -44,4 +45,4 @@ def check_handler_origins(loaded: Loaded) -> None:
 
 
 def _remedy(flag: str) -> str:
-    return f"Say it with {flag}, name the file with --config, or trust the folder with {TRUST_VARIABLE}=1"
+    return f"Set it with {flag}, name the file with --config, or trust the folder with {TRUST_VARIABLE}=1"

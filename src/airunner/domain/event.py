@@ -154,7 +154,7 @@ class Position:
         """Return the position of a cursor."""
         match = _CURSOR.fullmatch(cursor)
         if match is None:
-            raise InvalidArgument("cursor is not one of ours")
+            raise InvalidArgument("cursor is not one that a response returned")
         return cls(int(match[1], 16), int(match[2], 16))
 
 

@@ -161,7 +161,9 @@ class JobParams:
     def _validate_environment(self) -> None:
         for name, value in self.environment.items():
             if not name or "=" in name or "\0" in name or "\0" in value:
-                raise InvalidArgument("environment names must not be empty or contain '=', nor anything NUL")
+                raise InvalidArgument(
+                    "environment names must not be empty or contain '=', and nothing may contain NUL"
+                )
         for name in self.secret_names:
             if name not in self.environment:
                 raise InvalidArgument(f"secret_names: {name!r} is not in the environment")

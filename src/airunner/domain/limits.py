@@ -53,7 +53,7 @@ _QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 def check_queue(name: str, field: str = "queue") -> str:
     """Return the name of a queue if it is one."""
     if not _QUEUE_NAME.fullmatch(name):
-        raise InvalidArgument(f"{field} must be 1 to 80 of letters, digits, '-' and '_'")
+        raise InvalidArgument(f"{field} must be 1 to 80 letters, digits, '-' and '_'")
     return name
 
 

@@ -74,7 +74,9 @@ class Assignments:
     async def _find(self, instance_id: str) -> Instance:
         found = (await self._instances.find([instance_id])).get(instance_id)
         if found is None:
-            raise FailedPrecondition(f"EC2 knows no instance {instance_id}; of a new one it may learn later")
+            raise FailedPrecondition(
+                f"EC2 does not know instance {instance_id}; if it is new, try again in some seconds"
+            )
         if not found.is_managed:
             raise FailedPrecondition(f"instance {instance_id} is not tagged as one of the fleet")
         if found.state not in _ASSIGNABLE:

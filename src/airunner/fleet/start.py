@@ -175,7 +175,7 @@ class _Opener:
         queue = await fleet.queue(part)
         if await queue.redrive_policy() is None:
             raise FailedPrecondition(
-                f"queue {queue.name} has no redrive policy, so no try of a message is the last: make it with "
-                "'airunner aws provision --fleet', or give it a dead-letter queue"
+                f"queue {queue.name} has no redrive policy, so its messages would never be dead letters: "
+                "create it with 'airunner aws provision --fleet', or give it a dead-letter queue"
             )
         return fleet, queue

@@ -141,8 +141,9 @@ class GenerationWorker:
         redrive = await queue.redrive_policy()
         if redrive is None:
             raise ConfigError([
-                f"generation.queue_url: queue {queue.name} has no redrive policy, so no try is the last: "
-                "make it with 'airunner aws provision', or give it a dead-letter queue"
+                f"generation.queue_url: queue {queue.name} has no redrive policy, "
+                "so its messages would never be dead letters: "
+                "create it with 'airunner aws provision', or give it a dead-letter queue"
             ])  # fmt: skip
         dead_letters = SqsQueue(aws, dead_url or redrive.dead_letter_url, clock=self._clock)
         self._loops = [

@@ -134,7 +134,9 @@ class AwsStack:
             for name, code in [(ends.pop(task), task.result()) for task in done]:
                 self._servers.pop(name, None)
                 if not self._servers or not name.startswith("http"):
-                    raise Unavailable(f"the {_noun(name)} ended{_how(code)}, so all else was ended too")
+                    raise Unavailable(
+                        f"the {_noun(name)} ended{_how(code)}, so everything else was stopped too"
+                    )
                 left = " and ".join(self._servers)
                 sentence = f"the {_noun(name)} ended{_how(code)}; {left} goes on with all that it had"
                 self._callbacks.on_server_lost(sentence)

@@ -142,7 +142,7 @@ async def run_to_end(
     try:
         printed, errors = await asyncio.wait_for(process.communicate(), seconds)
     except TimeoutError:
-        raise Unavailable(f"{purpose} could not be made in time") from None
+        raise Unavailable(f"{purpose} could not be created in time") from None
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
@@ -150,7 +150,7 @@ async def run_to_end(
             await process.wait()
     if process.returncode:
         text = errors.decode(errors="replace").replace("airunner: ", "").strip()
-        raise FailedPrecondition(f"{purpose} could not be made: {text}")
+        raise FailedPrecondition(f"{purpose} could not be created: {text}")
     return printed.decode(errors="replace")
 
 

@@ -67,7 +67,7 @@ class OutboxRelay:
     ) -> None:
         """Make one; `more_loops` are begun with it, on its database and, with sink `jobs`, its client."""
         if not settings.postgres.dsn_text:
-            raise ConfigError(["postgres.dsn: must be set, there or as DATABASE_URL"])
+            raise ConfigError(["postgres.dsn: must be set, or DATABASE_URL"])
         self._settings = settings
         self._clock = clock
         self._stack = AsyncExitStack()
@@ -214,7 +214,7 @@ def postgres_options(settings: Settings) -> PostgresOptions:
         from airunner.postgres.pool import PostgresOptions
     except ModuleNotFoundError as error:
         raise FailedPrecondition(
-            "PostgreSQL needs more of airunner: pip install 'airunner-jobs[postgres]'"
+            "PostgreSQL needs an extra of airunner: pip install 'airunner-jobs[postgres]'"
         ) from error
     postgres = settings.postgres
     return PostgresOptions(
@@ -229,7 +229,7 @@ def open_database(settings: Settings, *, statement_seconds: float = 10.0) -> Dat
     from dataclasses import replace
 
     if not settings.postgres.dsn_text:
-        raise ConfigError(["postgres.dsn: must be set, there or as DATABASE_URL"])
+        raise ConfigError(["postgres.dsn: must be set, or DATABASE_URL"])
     options = postgres_options(settings)
     from airunner.postgres.pool import Database
 

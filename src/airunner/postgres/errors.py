@@ -34,9 +34,9 @@ def translated_errors() -> Iterator[None]:
         raise read_error(error) from error
     except asyncpg.ClientConfigurationError:
         # Without its context, which may repeat the address.
-        raise FailedPrecondition("postgres.dsn is no address of a database of PostgreSQL") from None
+        raise FailedPrecondition("postgres.dsn is not the address of a PostgreSQL database") from None
     except asyncpg.DataError as error:
-        raise InvalidArgument("PostgreSQL has no such value") from error
+        raise InvalidArgument("PostgreSQL cannot store this value") from error
     except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise Unavailable(f"PostgreSQL does not answer: {type(error).__name__}") from error
 
@@ -48,7 +48,7 @@ def translated_opening() -> Iterator[None]:
         with translated_errors():
             yield
     except (ValueError, KeyError):
-        raise FailedPrecondition("postgres.dsn is no address of a database of PostgreSQL") from None
+        raise FailedPrecondition("postgres.dsn is not the address of a PostgreSQL database") from None
 
 
 def read_error(error: asyncpg.PostgresError) -> AirunnerError:

@@ -89,7 +89,7 @@ def mint_key(name: str, scopes: Iterable[str], queues: Iterable[str], now: int) 
     wanted = frozenset(scopes)
     unknown = wanted - set(Scope)
     if unknown or not wanted:
-        raise InvalidArgument(f"scopes must be some of {', '.join(Scope)}")
+        raise InvalidArgument(f"scopes must be one or more of {', '.join(Scope)}")
     if not name or len(name) > 128 or not name.isprintable():
         raise InvalidArgument("a key's name must be 1 to 128 printable characters")
     key_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)

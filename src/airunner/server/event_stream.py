@@ -51,7 +51,7 @@ def check_parameters(request: Request, known: Collection[str]) -> None:
     """Refuse a parameter that nobody reads."""
     unknown = set(request.query_params) - set(known)
     if unknown:
-        there_are = f"there are {', '.join(sorted(known))}" if known else "there are none"
+        there_are = f"the parameters are {', '.join(sorted(known))}" if known else "there are none"
         raise InvalidArgument(f"{min(unknown)} is not a parameter; {there_are}")
 
 

@@ -107,7 +107,7 @@ class _Calls:
                 if len(body) > self._max_bytes:
                     raise MessageTooLarge(f"message is larger than configured max {self._max_bytes}")
         except ClientDisconnect:
-            raise InvalidArgument("the body did not come to its end") from None
+            raise InvalidArgument("the body is incomplete") from None
         return bytes(body)
 
 

@@ -54,9 +54,10 @@ def check_plaintext(options: ServeOptions) -> None:
     if options.cert_file or options.allow_plaintext or options.app.no_auth or is_loopback(options.host):
         return
     raise FailedPrecondition(
-        f"{options.host} is not loopback, and without TLS everybody on the way reads API keys and secrets: "
-        "give tls.cert_file and tls.key_file, or set server.behind_proxy where a proxy ends TLS; "
-        "--insecure-plaintext serves all the same"
+        f"{options.host} is not loopback, and without TLS anyone on the network path can read API keys and "
+        "secrets: "
+        "give tls.cert_file and tls.key_file, or set server.behind_proxy if a proxy ends TLS; "
+        "--insecure-plaintext serves without TLS anyway"
     )
 
 
@@ -134,7 +135,7 @@ class Server:
             return
         if await self._services.store.list_keys():
             return
-        hint = "there are no API keys; make one with 'airunner keys create'"
+        hint = "there are no API keys; create one with 'airunner keys create'"
         if not is_loopback(self._options.host):
             raise FailedPrecondition(f"{self._options.host} is not loopback, and {hint}")
         _log.warning("server.no_keys", hint=f"{hint}, or use --no-auth")

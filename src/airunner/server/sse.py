@@ -79,5 +79,5 @@ def _event_type(name: str) -> EventType:
         return EventType[name.upper()]
     except KeyError:
         raise InvalidArgument(
-            f"event_type must be some of {', '.join(EventType.__members__).lower()}"
+            f"event_type must be one or more of {', '.join(EventType.__members__).lower()}"
         ) from None

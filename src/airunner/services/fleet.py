@@ -61,7 +61,7 @@ class FleetService:
     @property
     def _office(self) -> FleetOffice:
         if current_caller.get().queues:
-            raise PermissionDenied("this API key is bound to queues, and a fleet is for all of them")
+            raise PermissionDenied("this API key is bound to queues, but a fleet serves all queues")
         if self._fleet is None:
-            raise FailedPrecondition("this server knows no fleet: set fleet.table")
+            raise FailedPrecondition("this server has no fleet: set fleet.table")
         return self._fleet

@@ -119,7 +119,7 @@ def retried_job(job: Job, request_id: str, caller: Caller, now: int) -> NewJob:
         raise FailedPrecondition("the parameters of this job cannot be read")
     if missing := job.params.missing_secrets:
         raise FailedPrecondition(
-            f"secrets were dropped when the job ended: {', '.join(missing)}; enqueue it anew with them"
+            f"secrets were dropped when the job ended: {', '.join(missing)}; enqueue the job again with them"
         )
     return NewJob(
         job_id=mint_uuid(now),

@@ -387,7 +387,7 @@ class JobService:
     def _held_token(self, text: str, queue: str = "") -> TaskToken:
         token = self._signer.decode(text)
         if queue and token.queue != limits.check_queue(queue):
-            raise InvalidArgument(f"the task token is of queue {token.queue}, not {queue}")
+            raise InvalidArgument(f"the task token belongs to queue {token.queue}, not {queue}")
         current_caller.get().check_queue(token.queue)
         return token
 

@@ -60,7 +60,7 @@ def cut_page(
     skipped = 0 if query.cursor else (query.page - 1) * query.page_size
     end = skipped + query.page_size
     if not query.cursor and len(keys) > bounds.numbered and end > bounds.numbered:
-        raise InvalidArgument(f"pages are numbered up to {bounds.numbered} jobs; follow next_cursor beyond")
+        raise InvalidArgument(f"pages are numbered up to {bounds.numbered} jobs; use next_cursor beyond that")
     return PageKeys(
         keys=keys[skipped:end],
         last_page=_last_page(len(keys), query, bounds, given_up=given_up),
@@ -84,7 +84,7 @@ def parse_cursor(cursor: str) -> int:
             return number
     except ValueError:
         pass
-    raise InvalidArgument("cursor is not one of ours")
+    raise InvalidArgument("cursor is not one that a response returned")
 
 
 def make_queue_cursor(number: int, queue: str) -> str:

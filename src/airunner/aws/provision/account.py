@@ -16,5 +16,5 @@ async def check_account(aws: Aws, account_id: str) -> None:
     if found != account_id:
         raise FailedPrecondition(
             f"these credentials are of account {found}, and store.aws.account_id (AWS_ACCOUNT_ID) is "
-            f"{account_id}: nothing was made"
+            f"{account_id}: nothing was created"
         )

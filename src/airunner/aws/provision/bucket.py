@@ -124,7 +124,7 @@ async def _exists(aws: Aws, name: str) -> bool:
             return False
         if refused.code in _NOT_OURS:
             raise FailedPrecondition(
-                f"bucket {name} is there, but not for us: it belongs to another account, is in another "
+                f"bucket {name} exists, but cannot be used: it belongs to another account, is in another "
                 "region, or these credentials lack s3:ListBucket"
             ) from refused
         raise

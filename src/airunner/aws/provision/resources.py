@@ -101,13 +101,17 @@ class Writer:
         except Refused as error:
             if error.code not in NOT_YET:
                 raise
-            raise DeadlineExceeded(f"{what} still waits for {NOT_YET[error.code]}; call again") from error
+            raise DeadlineExceeded(
+                f"{what} still waits for {NOT_YET[error.code]}; run the command again"
+            ) from error
 
     async def wait_until(self, is_ready: Callable[[], Awaitable[bool]], what: str) -> None:
         """Ask until the answer is yes; DeadlineExceeded when the time of the whole provisioning is over."""
         while not self.dry_run and not await is_ready():
             if self._clock.monotonic() >= self._deadline:
-                raise DeadlineExceeded(f"{what} is still not active; AWS goes on with it: call again")
+                raise DeadlineExceeded(
+                    f"{what} is still not active; AWS goes on with it: run the command again"
+                )
             await self._clock.sleep(_POLL_SECONDS)
 
 

@@ -18,48 +18,49 @@ if TYPE_CHECKING:
     from airunner.aws.provision import Resource
     from airunner.config import Settings
 
-aws = App(name="aws", help="Make queues, tables and bucket on AWS.")
+aws = App(name="aws", help="Create or update the queues, tables and bucket on AWS.")
 
 
 @aws.command
 def provision(
     *,
     env: Annotated[
-        str | None, Parameter(help="Names queues and tables, which are of one environment. Default: dev")
+        str | None, Parameter(help="Environment that names the queues and tables and owns them. Default: dev")
     ] = None,
     queue: Annotated[
-        tuple[str, ...], Parameter(help="A queue to make. Repeatable; default: those of the settings.")
+        tuple[str, ...], Parameter(help="A queue to create. Repeatable. Default: those of the settings")
     ] = (),
     jobs_table: Annotated[
-        str | None, Parameter(help="The table of jobs. Default: airunner_ENV_jobs, of prod airunner_jobs")
+        str | None, Parameter(help="Table of jobs. Default: airunner_ENV_jobs, for prod airunner_jobs")
     ] = None,
     events_table: Annotated[
         str | None,
-        Parameter(help="The table of events. Default: airunner_ENV_job_events, of prod airunner_job_events"),
+        Parameter(help="Table of events. Default: airunner_ENV_job_events, for prod airunner_job_events"),
     ] = None,
-    bucket: Annotated[str | None, Parameter(help="The bucket of large payloads. Default: none")] = None,
-    streams: Annotated[bool | None, Parameter(help="Give the table of events a stream.")] = None,
+    bucket: Annotated[str | None, Parameter(help="Bucket for large payloads. Default: none")] = None,
+    streams: Annotated[bool | None, Parameter(help="Add a stream to the table of events.")] = None,
     deletion_protection: Annotated[bool, Parameter(help="Protect the tables from deletion.")] = False,
     generation: Annotated[
-        bool, Parameter(help="Instead of a store, make the message queue of generation.")
+        bool, Parameter(help="Create the message queue of generation instead of a store.")
     ] = False,
     fleet: Annotated[
-        bool, Parameter(help="Instead of a store, make the queues and tables of a fleet.")
+        bool, Parameter(help="Create the queues and tables of a fleet instead of a store.")
     ] = False,
     max_receive_count: Annotated[
-        int | None, Parameter(help="With --generation: tries of a message. Default: 5")
+        int | None, Parameter(help="With --generation: how many tries a message has. Default: 5")
     ] = None,
     config_file: ConfigFile = None,
     env_file: Annotated[
-        Path | None, Parameter(help="Write the variables a server needs into this file, of this user alone.")
+        Path | None,
+        Parameter(help="Write the variables that a server needs to this file, which only you can read."),
     ] = None,
-    dry_run: Annotated[bool, Parameter(help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, Parameter(help="Print what would be done, and change nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make what is missing, bring the rest up to date and print it; what is right already stays untouched.
+    """Create missing resources, update those that differ, and print all of them.
 
-    Nothing is deleted. A table of another environment, or with other keys, is refused. Credentials and their
-    rights are the SDK's.
+    It deletes nothing. It refuses a table of another environment, or with other keys. The SDK finds the
+    credentials.
     """
     from airunner import telemetry
 
@@ -104,13 +105,13 @@ def _subject(flags: Mapping[str, object], *, generation: bool, fleet: bool, dele
     if not generation and flags[count] is not None:
         raise ConfigError(["--max-receive-count: needs --generation"])
     if generation and fleet:
-        raise ConfigError(["--generation: is made in a call of its own, and so is --fleet"])
+        raise ConfigError(["--generation: cannot be combined with --fleet; run the command once for each"])
     subject = "generation" if generation else "fleet" if fleet else "store"
     of_store = [path for path, value in flags.items() if path not in {"store.aws.env", count} and value]
     if generation and (of_store or deletion_protection):
-        raise ConfigError(["--generation: takes none of the options of a store but --env"])
+        raise ConfigError(["--generation: takes no option of a store except --env"])
     if fleet and of_store:
-        raise ConfigError(["--fleet: takes of the options of a store --env and --deletion-protection alone"])
+        raise ConfigError(["--fleet: takes no options of a store except --env and --deletion-protection"])
     return subject
 
 

@@ -19,9 +19,9 @@ def backup(
     config_file: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy the database into a new file, also while a server uses it; print the file's path.
+    """Copy the database to a new file, even while a server uses it, and print the path of the file.
 
-    The key that signs task tokens goes into a second file, FILE.token.key. 'airunner restore' puts both back.
+    The key that signs task tokens goes to a second file, FILE.token.key. 'airunner restore' restores both.
     """
     from airunner.app import back_up_store
 

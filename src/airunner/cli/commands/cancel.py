@@ -8,7 +8,7 @@ from airunner.cli.session import with_client
 
 
 def cancel(job_id: JobId, /, *, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> None:
-    """Cancel a job and print its state. A running one ends when its worker has stopped it."""
+    """Cancel a job and print its state. A running job ends once its worker has stopped it."""
     from airunner.cli.json_schema import job_to_json
 
     job = with_client(connection, lambda client: client.cancel_job(job_id))
@@ -17,4 +17,4 @@ def cancel(job_id: JobId, /, *, connection: ConnectionOptions = ANY_SERVER, as_j
         return
     print(job.state.name)
     if not job.state.terminal:
-        say("cancellation is requested; the worker ends the job")
+        say("cancellation is requested; the job ends once its worker has stopped it")

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from cyclopts import App, Parameter
 
-Shell = Annotated[Literal["bash", "zsh", "fish"], Parameter(help="The shell that shall complete.")]
+Shell = Annotated[Literal["bash", "zsh", "fish"], Parameter(help="The shell to write the script for.")]
 
 # The generated function is reached only in a file of its own name; ours is reached in any. Either the script
 # is called by the completion system, or it is sourced, and the system has to hear of it.
@@ -24,7 +24,7 @@ if (( $+compstate )); then _airunner_matches "$@"; else compdef _airunner_matche
 
 
 def completion(shell: Shell, /) -> None:
-    """Print a script that lets a shell complete commands and options.
+    """Print a script that completes commands and options in a shell.
 
     For bash: source <(airunner completion bash). For zsh, save it as _airunner in a folder of fpath; for
     fish, as ~/.config/fish/completions/airunner.fish.

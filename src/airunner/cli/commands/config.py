@@ -19,12 +19,12 @@ config = App(name="config", help="Show the settings in effect.")
 def show(
     *,
     config_file: ConfigFile = None,
-    given: Annotated[bool, Parameter(help="Only what was set somewhere, no defaults.")] = False,
+    given: Annotated[bool, Parameter(help="Print only settings that were set, and no defaults.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print every setting in effect and where it came from. Secrets are hidden.
 
-    Where the environment has a proxy on the way to a server, that is said too.
+    It also says which servers are called through a proxy of the environment.
     """
     from airunner.config import describe, to_jsonable
 

@@ -24,7 +24,7 @@ _LIMIT_SECONDS = 90
 def demo() -> int:
     """Start a server and a worker, watch three jobs live, and show what was stored.
 
-    Everything is real and durable, and lives in a temporary folder that is removed at the end.
+    Everything is real and durable, in a temporary folder that is removed at the end.
     """
     from rich.console import Console
 

@@ -28,25 +28,27 @@ def dev(
     *,
     listen: Annotated[str | None, Parameter(help="HOST:PORT on loopback. Default: 127.0.0.1:8080")] = None,
     data_dir: DataDir = None,
-    queue: Annotated[tuple[str, ...], Parameter(help="Queue to serve; repeatable. Default: default")] = (),
-    concurrency: Annotated[int | None, Parameter(help="Jobs at the same time. Default: 4")] = None,
+    queue: Annotated[tuple[str, ...], Parameter(help="Queue to serve. Repeatable. Default: default")] = (),
+    concurrency: Annotated[
+        int | None, Parameter(help="Number of jobs that run at the same time. Default: 4")
+    ] = None,
     handlers: Annotated[
         tuple[str, ...],
-        Parameter(help="Module, package, file or folder of Python handlers; repeatable."),
+        Parameter(help="Module, package, file or folder of Python handlers. Repeatable."),
     ] = (),
     aws: Annotated[
-        bool, Parameter(help="Two servers and a worker as processes, on an emulated AWS of their own.")
+        bool, Parameter(help="Run two servers and a worker as processes, on an emulated AWS.")
     ] = False,
     endpoint: Annotated[
         str | None,
         Parameter(
-            help="With --aws: URL of another emulator; the word aws for AWS itself, which costs money."
+            help="With --aws: URL of another emulator, or the word aws for AWS itself, which costs money."
         ),
     ] = None,
     log_level: LogLevel = None,
     config_file: ConfigFile = None,
 ) -> None:
-    """Serve and work in one process, without API keys and on loopback only, until Ctrl-C."""
+    """Run a server and a worker in one process, without API keys, on loopback only, until Ctrl-C."""
     from airunner import telemetry
 
     flags: dict[str, object] = {
@@ -79,11 +81,9 @@ def _develop_on_aws(
     check_handler_origins(loaded)
     if real and loaded.settings.store.aws.endpoint_url:
         origin = loaded.origins["store.aws.endpoint_url"]
-        raise ConfigError(
-            [f"store.aws.endpoint_url: is set ({origin}), and --endpoint aws needs it not to be"]
-        )
+        raise ConfigError([f"store.aws.endpoint_url: must not be set with --endpoint aws, but is ({origin})"])
     if loaded.settings.tls.cert_file:
-        raise ConfigError(["tls: dev --aws serves without, so it must not be set"])
+        raise ConfigError(["tls: must not be set, because dev --aws serves without TLS"])
     asyncio.run(_run_aws_stack(StackRequest(loaded=loaded, config_file=config_file, real=real)))
 
 
@@ -103,7 +103,7 @@ def _welcome_to_aws(plan: StackPlan, servers: Mapping[str, int]) -> None:
     )
     announce(f"  try: airunner run{_server_option(first)} -- echo hello")
     announce(f"       airunner list --server {first},{second}")
-    announce(f"       kill -9 {servers[second]}    # the second server; whoever named both goes on")
+    announce(f"       kill -9 {servers[second]}    # the second server; clients that name both go on")
 
 
 def _for_development(config_file: Path | None, flags: Mapping[str, object]) -> Settings:

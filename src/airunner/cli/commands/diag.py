@@ -15,24 +15,22 @@ from airunner.cli.printing import one_line, print_json, print_table, say
 if TYPE_CHECKING:
     from airunner.generation.diagnosis.hops import Diagnosis, Hop
 
-diag = App(name="diag", help="Find out which part does not work, by sending something through all of them.")
+diag = App(name="diag", help="Send a test item through all parts, and find the part that does not work.")
 
 
 @diag.command
 def queue(
     *,
-    timeout: Annotated[
-        float, Parameter(help="Seconds that the item may take altogether. Default: 60")
-    ] = 60.0,
+    timeout: Annotated[float, Parameter(help="Seconds that the item may take in total. Default: 60")] = 60.0,
     schema: Annotated[str | None, Parameter(help="Schema of the outbox. Default: airunner")] = None,
     connection: ConnectionOptions = ANY_SERVER,
     as_json: AsJson = False,
 ) -> int:
-    """Send a real item through server, outbox, relay, queue, worker, NOTIFY and SSE; print the hops' times.
+    """Send a real item through server, outbox, relay, queue, worker, NOTIFY and SSE, and time each hop.
 
     It needs INTEGRATION_TEST_USER_ID, the application's database (DATABASE_URL), and a server that offers
-    generations (--server, else INTEGRATION_BASE_URL). It exits with 1 and names the hop that is broken, and
-    what to look at.
+    generations (--server, else INTEGRATION_BASE_URL). If a hop is broken, it exits with 1, names the hop and
+    says what to check.
     """
     from airunner.domain.clock import SystemClock
     from airunner.generation.diagnosis.run import diagnose_queue

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from airunner.domain.answers import DeadLetter, DeadLetterPage, Redriven
     from airunner.domain.requests import Redrive
 
-dlq = App(name="dlq", help="Look into dead-letter queues, send their messages back or delete them.")
+dlq = App(name="dlq", help="List the messages of dead-letter queues, send them back, or delete them.")
 
-QueueName = Annotated[str, Parameter(help="The queue whose dead letters are meant.")]
-MaxMessages = Annotated[int, Parameter(name="--max", help="How many messages, at most. Default: 1000")]
-Code = Annotated[str, Parameter(help="Only letters with this code, of the generation queue. Default: all")]
-DryRun = Annotated[bool, Parameter(help="Only say what would be done.")]
+QueueName = Annotated[str, Parameter(help="The queue whose dead letters to use.")]
+MaxMessages = Annotated[int, Parameter(name="--max", help="Maximum number of messages. Default: 1000")]
+Code = Annotated[
+    str, Parameter(help="Only dead letters with this code, in the generation queue. Default: all")
+]
+DryRun = Annotated[bool, Parameter(help="Print what would be done, and change nothing.")]
 
 _DEFAULT_MESSAGES: Final = 1_000
 _AT_ONCE: Final = 100
@@ -41,7 +43,7 @@ def list_letters(
     connection: ConnectionOptions = ANY_SERVER,
     as_json: AsJson = False,
 ) -> None:
-    """Group the dead letters of a queue by what they are about and by code, with their number and age."""
+    """Count the dead letters of a queue by reason and code, with the age of the oldest."""
     page = _look(connection, queue, max_messages, code)
     groups = _by_subject(page.letters)
     if as_json:
@@ -63,13 +65,13 @@ def show(
     /,
     *,
     max_messages: Annotated[
-        int, Parameter(name="--max", help="How many messages, at most. Default: 20")
+        int, Parameter(name="--max", help="Maximum number of messages. Default: 20")
     ] = 20,
     code: Code = "",
     connection: ConnectionOptions = ANY_SERVER,
     as_json: AsJson = False,
 ) -> None:
-    """Show dead letters of a queue with the first characters of their bodies; they stay where they are."""
+    """Show dead letters of a queue with the first characters of their bodies, and leave them there."""
     page = _look(connection, queue, max_messages, code)
     if as_json:
         _print_letters(queue, "", page.letters)
@@ -93,17 +95,17 @@ def redrive(
     /,
     *,
     max_messages: MaxMessages = _DEFAULT_MESSAGES,
-    rate: Annotated[float | None, Parameter(help="Messages per second. Default: as fast as it goes")] = None,
-    every: Annotated[bool, Parameter(name="--all", help="Also those whose job is not open.")] = False,
+    rate: Annotated[float | None, Parameter(help="Messages per second. Default: no limit")] = None,
+    every: Annotated[bool, Parameter(name="--all", help="Also send messages whose job is not open.")] = False,
     code: Code = "",
     dry_run: DryRun = False,
     connection: ConnectionOptions = ANY_SERVER,
     as_json: AsJson = False,
 ) -> None:
-    """Send dead letters back to their queue: those whose job is open, unless all are wanted.
+    """Send the dead letters of open jobs back to their queue; with --all, the others too.
 
-    One that was sent back three times stays, and is named. Jobs that have ended are run again with retry,
-    work of the generation queue that has a verdict with outbox rerun.
+    A message that was sent back three times stays, and is reported. To run a job that has ended again, use
+    'airunner retry'; for work of the generation queue that has a verdict, use 'airunner outbox rerun'.
     """
     from airunner.domain.answers import DeadLetterReason
     from airunner.domain.requests import Redrive
@@ -119,9 +121,9 @@ def redrive(
         say(f"{len(letters)} left: {about}")
     for entry in done.left:
         if entry.loops:
-            say(f"left {entry.message_id}, which came back {entry.redrives} times: {_subject(entry)}")
+            say(f"left {entry.message_id}, which was sent back {entry.redrives} times: {_subject(entry)}")
     if any(entry.reason is DeadLetterReason.VERDICT for entry in done.left):
-        say("a verdict is final: run such work as a new one with 'airunner outbox rerun ID'")
+        say("a verdict is final; to repeat such work under a new id, use 'airunner outbox rerun ID'")
 
 
 @dlq.command
@@ -132,11 +134,11 @@ def purge(
     max_messages: MaxMessages = _DEFAULT_MESSAGES,
     code: Code = "",
     dry_run: DryRun = False,
-    yes: Annotated[bool, Parameter(help="Do not ask.")] = False,
+    yes: Annotated[bool, Parameter(help="Delete without asking.")] = False,
     connection: ConnectionOptions = ANY_SERVER,
     as_json: AsJson = False,
 ) -> int:
-    """Delete dead letters of a queue. Their jobs stay as they are; one that is open gets a new message."""
+    """Delete dead letters of a queue. Their jobs stay as they are; an open job gets a new message."""
     if (
         not dry_run
         and not yes
@@ -206,7 +208,9 @@ def _confirmed(question: str) -> bool:
     from airunner.domain.errors import InvalidArgument
 
     if not sys.stdin.isatty():
-        raise InvalidArgument("there is nobody to ask: say --yes to delete, or --dry-run to look first")
+        raise InvalidArgument(
+            "cannot ask for confirmation without a terminal; use --yes to delete, or --dry-run to look first"
+        )
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
@@ -233,7 +237,7 @@ def _by_subject(letters: Iterable[DeadLetter]) -> dict[str, list[DeadLetter]]:
 def _subject(letter: DeadLetter) -> str:
     """Return what a letter is about, with its code if it has one."""
     phrase = {
-        "unspecified": "something that a newer airunner knows",
+        "unspecified": "a reason that only a newer airunner knows",
         "unreadable": "unreadable body",
         "job_not_found": "job not found",
         "job_ended": "job already ended",

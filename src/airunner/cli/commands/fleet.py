@@ -37,10 +37,10 @@ def termination(
     log_format: LogFormat = None,
     config_file: ConfigFile = None,
 ) -> None:
-    """Close the books of attempts that ended on instances, until SIGTERM or SIGINT.
+    """Record the ends of attempts on instances, until SIGTERM or SIGINT.
 
-    Store and token keys are those of the servers. The first signal drains: nothing more is received, and what
-    is held is finished or given back. A second one ends it at once.
+    It needs the store and the token keys of the servers. The first signal drains: it receives no more
+    messages, and finishes or gives back those that it holds. A second signal ends it at once.
     """
     from airunner.config import FleetPart
 
@@ -56,9 +56,9 @@ def housekeeping(
     log_format: LogFormat = None,
     config_file: ConfigFile = None,
 ) -> None:
-    """Run the tasks that keep the account clean, as messages ask for them, until SIGTERM or SIGINT.
+    """Run the housekeeping tasks that messages request, until SIGTERM or SIGINT.
 
-    The first signal drains; a task that was cut off is taken up by another process.
+    The first signal drains; another process continues a task that was cut off.
     """
     from airunner.config import FleetPart
 
@@ -74,9 +74,9 @@ def schedule(
     log_format: LogFormat = None,
     config_file: ConfigFile = None,
 ) -> None:
-    """Send the messages of housekeeping at their times, until SIGTERM or SIGINT.
+    """Send the messages that request housekeeping on schedule, until SIGTERM or SIGINT.
 
-    Any number may run: each time has one message. Where rules of EventBridge send them, it is not needed.
+    Any number may run: each time has one message. It is not needed if EventBridge rules send them.
     """
     from airunner.config import FleetPart
 

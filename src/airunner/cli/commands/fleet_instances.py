@@ -23,10 +23,10 @@ def assign(
     queue: Annotated[str, Parameter(help="The queue that its runner serves.")],
     config_file: ConfigFile = None,
 ) -> None:
-    """Let an instance of the fleet do a job of a queue.
+    """Assign an instance of the fleet to a queue, so that it runs one job of it.
 
     Its runner gets client.server, fleet.runner_api_key and the queue. Assigning again is harmless, and
-    completes what was interrupted. An instance that is draining, or none of the fleet, is refused.
+    completes an interrupted assignment. An instance that is draining, or not of the fleet, is refused.
     """
     settings = load(config_file, {}).settings
     _warn_of_loopback(settings)
@@ -35,9 +35,9 @@ def assign(
 
 
 def undrain(instance: InstanceId, *, config_file: ConfigFile = None) -> None:
-    """Take back the mark of an instance that it is to be terminated, so that it gets jobs again.
+    """Remove the mark that an instance is about to be terminated, so that it gets jobs again.
 
-    A run of orphaned_instances that is about to terminate it may be quicker.
+    A run of orphaned_instances that is about to terminate it may be faster.
     """
     settings = load(config_file, {}).settings
     was_draining = asyncio.run(_undrain(settings, instance))

@@ -39,15 +39,17 @@ def list_pools(*, config_file: ConfigFile = None, as_json: AsJson = False) -> No
 
 @pools.command(name="set")
 def set_pool(
-    name: Annotated[str, Parameter(help="The pool, as the tag runs-fleet:pool of its instances has it.")],
+    name: Annotated[str, Parameter(help="The pool: the value of the tag runs-fleet:pool of its instances.")],
     /,
     *,
     instance_type: Annotated[str, Parameter(help="The type of its instances.")] = "",
-    running: Annotated[int, Parameter(help="How many shall run. Default: 0")] = 0,
-    stopped: Annotated[int, Parameter(help="How many shall be stopped, to start quickly. Default: 0")] = 0,
+    running: Annotated[int, Parameter(help="How many instances should run. Default: 0")] = 0,
+    stopped: Annotated[
+        int, Parameter(help="How many should be stopped, ready to start quickly. Default: 0")
+    ] = 0,
     config_file: ConfigFile = None,
 ) -> None:
-    """Describe a pool; what was said of it before is replaced. Its audits count it even when it is empty."""
+    """Describe a pool, and replace its previous description. Audits count it even when it is empty."""
     from airunner.domain.errors import InvalidArgument
     from airunner.domain.fleet import Pool
 

@@ -14,13 +14,13 @@ from airunner.cli.session import with_client
 
 def report(
     *,
-    audits: Annotated[int, Parameter(help="How many audits the chart has, up to 168. Default: 24")] = 24,
+    audits: Annotated[int, Parameter(help="Number of audits in the chart, up to 168. Default: 24")] = 24,
     connection: ConnectionOptions = ANY_SERVER,
     as_json: AsJson = False,
 ) -> None:
-    """Show the last audit of the pools, and a chart of their use over the audits before it.
+    """Show the last audit of the pools, and a chart of their use over time.
 
-    A cost is "unknown" where the price of an instance is not listed, or there was no audit before.
+    A cost is "unknown" if the price of an instance is not listed, or if there was no previous audit.
     """
     found = with_client(connection, lambda client: client.get_pool_report(max_audits=audits))
     if as_json:

@@ -19,22 +19,20 @@ if TYPE_CHECKING:
 
 
 def run(
-    task: Annotated[
-        str, Parameter(help="orphaned_instances, stale_ssm, old_jobs or pool_audit, as messages have it.")
-    ],
+    task: Annotated[str, Parameter(help="orphaned_instances, stale_ssm, old_jobs or pool_audit.")],
     /,
     *,
-    dry_run: Annotated[bool, Parameter(help="Only say what would be done.")] = False,
-    limit: Annotated[int, Parameter(help="How many things may be changed. Default: the task's limit")] = 0,
+    dry_run: Annotated[bool, Parameter(help="Print what would be done, and change nothing.")] = False,
+    limit: Annotated[int, Parameter(help="Maximum number of changes. Default: the task's limit")] = 0,
     force: Annotated[
-        bool, Parameter(help="Also when more than a quarter of what is listed is to be removed.")
+        bool, Parameter(help="Run even if more than a quarter of what is listed would be removed.")
     ] = False,
     config_file: ConfigFile = None,
     as_json: AsJson = False,
 ) -> int:
-    """Run a task of housekeeping in this process, with its rights, and say what was done and why.
+    """Run a housekeeping task in this process, with your permissions, and print what was done and why.
 
-    The run is on the record as any other. While another process runs the task, this one names it and ends.
+    The run is recorded like any other. If another process runs the task, this command names it and exits.
     """
     from airunner import telemetry
     from airunner.app import run_fleet_task
@@ -43,7 +41,7 @@ def run(
 
     names = [known.value for known in TaskType]
     if task not in names:
-        raise InvalidArgument(f"there is no task {task!r}; there are {', '.join(names)}")
+        raise InvalidArgument(f"there is no task {task!r}; the tasks are {', '.join(names)}")
     if not 0 <= limit <= MAX_CHANGES:
         raise InvalidArgument(f"--limit must be from 0 to {MAX_CHANGES}")
     settings = load(config_file, {}).settings

@@ -17,11 +17,11 @@ def runner(
     log_format: LogFormat = None,
     config_file: ConfigFile = None,
 ) -> None:
-    """Do one job on this instance of the fleet, report how it ended, and exit.
+    """Run one job on this instance of the fleet, report how it ended, and exit.
 
-    The instance is AIRUNNER_INSTANCE_ID, or what the metadata endpoint says. Its configuration is the
-    parameter that 'airunner fleet assign' wrote. A signal, or a notice that EC2 takes the machine away,
-    drains: the job may finish (worker.drain_seconds), else it is given back, and that is reported too.
+    The instance id is AIRUNNER_INSTANCE_ID, or comes from the metadata endpoint. Its configuration is the
+    parameter that 'airunner fleet assign' wrote. A signal, or a notice that EC2 reclaims the machine, drains:
+    the job may finish (worker.drain_seconds), or else it is given back, and that is reported too.
     """
     from airunner import telemetry
     from airunner.cli.worker_process import run_worker

@@ -14,11 +14,13 @@ from airunner.cli.session import with_client
 
 def runs(
     *,
-    max_runs: Annotated[int, Parameter(name="--max", help="How many, up to 100. Default: 20")] = 20,
+    max_runs: Annotated[
+        int, Parameter(name="--max", help="Maximum number of runs, up to 100. Default: 20")
+    ] = 20,
     connection: ConnectionOptions = ANY_SERVER,
     as_json: AsJson = False,
 ) -> None:
-    """List the last runs of housekeeping, newest first; with JSON also all that they did."""
+    """List the last housekeeping runs, newest first; --json also prints everything that they did."""
     found = with_client(connection, lambda client: client.list_housekeeping_runs(max_runs=max_runs))
     if as_json:
         for run in found:

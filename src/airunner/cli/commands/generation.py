@@ -15,7 +15,7 @@ from airunner.cli.printing import announce
 if TYPE_CHECKING:
     from airunner.config import Settings
 
-generation = App(name="generation", help="Do the work of the generation queue.")
+generation = App(name="generation", help="Process the work of the generation queue.")
 
 
 @generation.command
@@ -23,20 +23,20 @@ def worker(
     *,
     handlers: Annotated[
         tuple[str, ...],
-        Parameter(help="Module, package, file or folder of Python handlers; repeatable."),
+        Parameter(help="Module, package, file or folder of Python handlers. Repeatable."),
     ] = (),
     concurrency: Annotated[
-        int | None, Parameter(help="Handlers at the same time, 1 to 10. Default: 5")
+        int | None, Parameter(help="Number of handlers that run at the same time, 1 to 10. Default: 5")
     ] = None,
     metrics_listen: MetricsListen = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     database: DatabaseOptions = DEFAULT_DATABASE,
 ) -> None:
-    """Do the work of the generation queue until SIGTERM or SIGINT.
+    """Process the work of the generation queue until SIGTERM or SIGINT.
 
-    The first signal drains: nothing more is received, handlers may finish (generation.drain_seconds), the
-    rest is given back. A second one ends it at once, and what it did is tried again elsewhere.
+    The first signal drains: the worker receives nothing more, handlers may finish (generation.drain_seconds),
+    and the rest is given back. A second signal ends it at once, and its work is tried again elsewhere.
     """
     from airunner import telemetry
     from airunner.cli.event_loop import run_on_uvloop

@@ -19,7 +19,7 @@ def get(
     job_id: JobId,
     /,
     *,
-    wait: Annotated[bool, Parameter(help="Wait for the job to end.")] = False,
+    wait: Annotated[bool, Parameter(help="Wait for the job to end first.")] = False,
     connection: ConnectionOptions = ANY_SERVER,
     as_json: AsJson = False,
 ) -> None:

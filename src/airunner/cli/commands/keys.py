@@ -34,7 +34,7 @@ class StoreOptions:
     data_dir: str | None = None
     """Folder of the store. Default: .airunner"""
     config: Path | None = None
-    """YAML file of settings. Default: airunner.yaml, if there."""
+    """YAML file of settings. Default: airunner.yaml, if it exists"""
 
     def load(self) -> Settings:
         """Return the settings in effect."""
@@ -46,24 +46,28 @@ DEFAULT_STORE = StoreOptions()
 
 @keys.command
 def create(
-    name: Annotated[str, Parameter(help="The principal: who uses the key. Several keys may share it.")],
+    name: Annotated[
+        str, Parameter(help="Name of the principal that uses the key. Several keys may share it.")
+    ],
     /,
     *,
     scope: Annotated[
         tuple[str, ...],
-        Parameter(help="What it may do: jobs:submit, jobs:read, jobs:cancel, worker, admin. Repeatable."),
+        Parameter(
+            help="What the key may do: jobs:submit, jobs:read, jobs:cancel, worker, admin. Repeatable."
+        ),
     ],
     queue: Annotated[
         tuple[str, ...],
-        Parameter(help="Bind the key to this queue in all it does. Repeatable; default: all."),
+        Parameter(help="Bind the key to this queue in everything it does. Repeatable. Default: all queues"),
     ] = (),
-    init: Annotated[bool, Parameter(help="Begin a new store if there is none in the folder.")] = False,
+    init: Annotated[bool, Parameter(help="Create a store if there is none in the folder.")] = False,
     store: StoreOptions = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and print it. It is shown this once; only its hash is kept.
+    """Create a key and print it. It is shown only once; only its hash is kept.
 
-    The store is that of a server; where there is none, nothing is made, since such a key would open nothing.
+    The key is stored in the store of a server. Without a store, no key is created: it would be valid nowhere.
     """
     from airunner.app import locate_store
     from airunner.domain.clock import SystemClock
@@ -79,12 +83,12 @@ def create(
         print_json("key", {**key_to_json(minted.key), "key": minted.text, "store": location})
         return
     print(minted.text)
-    say(f"key {minted.key.key_id} of {name} was made in {location}; it is not shown again")
+    say(f"key {minted.key.key_id} of {name} was created in {location}; it is not shown again")
 
 
 @keys.command(name="list")
 def list_keys(*, store: StoreOptions = DEFAULT_STORE, as_json: AsJson = False) -> None:
-    """List the keys, revoked ones included."""
+    """List all keys, including revoked ones."""
     found = asyncio.run(_all(store.load()))
     if as_json:
         for key in found:
@@ -106,12 +110,12 @@ def list_keys(*, store: StoreOptions = DEFAULT_STORE, as_json: AsJson = False) -
 
 @keys.command
 def revoke(
-    key_id: Annotated[str, Parameter(help="The id as 'keys list' shows it.")],
+    key_id: Annotated[str, Parameter(help="Id of the key, as 'keys list' shows it.")],
     /,
     *,
     store: StoreOptions = DEFAULT_STORE,
 ) -> int:
-    """Revoke a key. Running servers refuse it within two seconds."""
+    """Revoke a key. Running servers refuse it within about a second."""
     if not asyncio.run(_revoke(store.load(), key_id)):
         say(f"there is no key {key_id}")
         return ExitCode.NOT_FOUND

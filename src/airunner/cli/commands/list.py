@@ -21,9 +21,9 @@ def list_jobs(
     state: Annotated[
         str, Parameter(help="Only jobs in this state: scheduled, running, completed, failed or cancelled.")
     ] = "",
-    page: Annotated[int, Parameter(help="Number of the page, from 1.")] = 1,
-    page_size: Annotated[int, Parameter(help="Jobs on a page, up to 500.")] = 20,
-    cursor: Annotated[str, Parameter(help="Go on after the page that gave this cursor.")] = "",
+    page: Annotated[int, Parameter(help="Number of the page, starting at 1.")] = 1,
+    page_size: Annotated[int, Parameter(help="Number of jobs on a page, up to 500. Default: 20")] = 20,
+    cursor: Annotated[str, Parameter(help="Continue after the page that printed this cursor.")] = "",
     connection: ConnectionOptions = ANY_SERVER,
     as_json: AsJson = False,
 ) -> None:

@@ -26,29 +26,29 @@ def logs(
     /,
     *,
     grep: Annotated[
-        str | None, Parameter(help="Only lines in which this regular expression (Python's) is found.")
+        str | None, Parameter(help="Print only lines in which this Python regular expression is found.")
     ] = None,
-    ignore_case: Annotated[bool, Parameter(help="Upper and lower case are the same to --grep.")] = False,
-    invert: Annotated[bool, Parameter(help="Only lines in which --grep finds nothing.")] = False,
+    ignore_case: Annotated[bool, Parameter(help="Let --grep ignore upper and lower case.")] = False,
+    invert: Annotated[bool, Parameter(help="Print only lines in which --grep finds nothing.")] = False,
     stream: Annotated[
-        Literal["stdout", "stderr"] | None, Parameter(help="Only what was written there.")
+        Literal["stdout", "stderr"] | None, Parameter(help="Print only the output of this stream.")
     ] = None,
-    attempt: Annotated[int, Parameter(help="Only this attempt.")] = 0,
-    tail: Annotated[int | None, Parameter(help="Only the last so many of these lines.")] = None,
-    timestamps: Annotated[bool, Parameter(help="Put the time in front of each line.")] = False,
+    attempt: Annotated[int, Parameter(help="Print only this attempt.")] = 0,
+    tail: Annotated[int | None, Parameter(help="Print only the last N of these lines.")] = None,
+    timestamps: Annotated[bool, Parameter(help="Print the time before each line.")] = False,
     as_json: AsJson = False,
     connection: ConnectionOptions = ANY_SERVER,
 ) -> int:
-    """Print the stored output of a job, both of its streams in order, and do not wait for more.
+    """Print the stored output of a job, both streams in order, and exit.
 
-    Everything goes to standard output. With --grep the exit code is 1 if no line was found.
+    Everything goes to standard output. With --grep, the exit code is 1 if no line matches.
     """
     from airunner.domain.errors import InvalidArgument
     from airunner.domain.event import StreamType
     from airunner.reading.log_lines import LineFilter
 
     if grep is None and (ignore_case or invert):
-        raise InvalidArgument("--ignore-case and --invert say how --grep finds lines; give it too")
+        raise InvalidArgument("--ignore-case and --invert need --grep")
     if tail is not None and tail < 1:
         raise InvalidArgument(f"--tail must be at least 1, not {tail}")
     try:

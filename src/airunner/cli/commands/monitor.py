@@ -26,39 +26,44 @@ if TYPE_CHECKING:
 def monitor(
     job_id: JobId,
     /,
-    *more: Annotated[str, Parameter(help="Ids of further jobs, shown in the same place.")],
-    from_sequence: Annotated[int, Parameter(help="Begin at this event of the current attempt.")] = 0,
+    *more: Annotated[str, Parameter(help="Ids of more jobs to show at the same time.")],
+    from_sequence: Annotated[int, Parameter(help="Start at this event of the current attempt.")] = 0,
     from_timestamp: Annotated[
-        str, Parameter(help="Begin at this time: ISO 8601, or milliseconds since 1970.")
+        str, Parameter(help="Start at this time: ISO 8601, or milliseconds since 1970.")
     ] = "",
     event_type: Annotated[
         tuple[str, ...],
-        Parameter(help="Only such: output, process_start, process_end, process_error, gap, progress."),
+        Parameter(
+            help="Show only events of this type: output, process_start, process_end, process_error, gap or "
+            "progress. Repeatable."
+        ),
     ] = (),
-    attempt: Annotated[int, Parameter(help="Only this attempt.")] = 0,
-    no_follow: Annotated[bool, Parameter(help="Show what is there, and do not wait for more.")] = False,
-    timestamps: Annotated[bool, Parameter(help="Put the time in front of each line.")] = False,
-    playback: Annotated[bool, Parameter(help="Show events at the pace they happened.")] = False,
-    slow: Annotated[bool, Parameter(help="Playback with doubled delays.")] = False,
-    speed: Annotated[str, Parameter(help="Playback that many times as fast, such as 2x.")] = "",
-    fast: Annotated[bool, Parameter(help="No delays; this is the default.")] = False,
+    attempt: Annotated[int, Parameter(help="Show only this attempt.")] = 0,
+    no_follow: Annotated[bool, Parameter(help="Show what is stored, and do not wait for more.")] = False,
+    timestamps: Annotated[bool, Parameter(help="Print the time before each line.")] = False,
+    playback: Annotated[bool, Parameter(help="Show events at the pace at which they were recorded.")] = False,
+    slow: Annotated[bool, Parameter(help="Play back with doubled delays.")] = False,
+    speed: Annotated[str, Parameter(help="Play back that many times as fast, such as 2x.")] = "",
+    fast: Annotated[bool, Parameter(help="Show events without delays (the default).")] = False,
     seek: Annotated[
-        str, Parameter(help="Playback from this far into the recorded time: 1m30s, seconds or 50%.")
+        str, Parameter(help="Play back from this point of the recorded time: 1m30s, seconds or 50%.")
     ] = "",
-    raw: Annotated[bool, Parameter(help="Every byte as it is, also on a terminal.")] = False,
-    verify: Annotated[bool, Parameter(help="End with what is proven: complete, partial or a gap.")] = False,
+    raw: Annotated[bool, Parameter(help="Show every byte as it is, also on a terminal.")] = False,
+    verify: Annotated[
+        bool, Parameter(help="End with a verdict on the log: complete, partial, gap and so on.")
+    ] = False,
     as_json: AsJson = False,
     connection: ConnectionOptions = ANY_SERVER,
 ) -> int:
-    """Show the output of a job, live or again, until the job ends.
+    """Show the output of a job, live or stored, until the job ends.
 
-    Its standard output goes to standard output, its standard error to standard error; on a terminal, other
-    control sequences than colours are taken out. Of several jobs, each line is behind the end of its job's
-    id. The exit code is 0 however the jobs ended, but 1 if events are missing or the output is not what the
-    worker made a digest of.
+    Its standard output goes to standard output, its standard error to standard error; on a terminal, control
+    sequences other than colours are removed. With several jobs, each line starts with the last characters of
+    its job's id. The exit code is 0 however the jobs ended, but 1 if events are missing or the output differs
+    from the worker's digest.
 
-    During a playback at a terminal: space pauses, left and right go 10 s back and forward, + and - change the
-    speed, q quits.
+    Keys during a playback on a terminal: space pauses and resumes, left and right seek 10 s back and
+    forward, + and - change the speed, q quits.
     """
     from airunner.cli.playback_options import choose_factor, parse_seek
     from airunner.cli.proof_report import ProofReport

@@ -38,11 +38,11 @@ def migrate(
     ] = (),
     server_role: Annotated[
         tuple[str, ...],
-        Parameter(help="Role of servers, relays and workers, where it is not the owner. Repeatable."),
+        Parameter(help="Role of servers, relays and workers, if it is not the owner. Repeatable."),
     ] = (),
     database: DatabaseOptions = DEFAULT_DATABASE,
 ) -> None:
-    """Make or update the schema of the outbox. May be repeated; what is up to date stays as it is."""
+    """Create or update the schema of the outbox. It may be run repeatedly."""
     from airunner.outbox.schema import migrate_outbox, outbox_sql
     from airunner.outbox.start import open_database
 
@@ -66,7 +66,7 @@ def relay(
     sink: Annotated[str | None, Parameter(help="sqs or jobs. Default: sqs")] = None,
     handlers: Annotated[
         tuple[str, ...],
-        Parameter(help="Handlers whose hooks end generation work that was lost; repeatable. Default: none"),
+        Parameter(help="Handlers whose hooks end lost generation work. Repeatable. Default: none"),
     ] = (),
     metrics_listen: MetricsListen = None,
     log_level: LogLevel = None,
@@ -75,8 +75,8 @@ def relay(
 ) -> None:
     """Send rows of the outbox until SIGTERM or SIGINT. Any number of relays may run.
 
-    The first signal drains: nothing more is claimed, what is being sent is finished. A second one ends it at
-    once; what it held is sent by others, or again.
+    The first signal drains: the relay claims nothing more, and finishes what it is sending. A second signal
+    ends it at once; other relays send what it held, possibly again.
     """
     from airunner import telemetry
     from airunner.cli.event_loop import run_on_uvloop
@@ -99,7 +99,7 @@ def relay(
 
 @outbox.command
 def status(*, database: DatabaseOptions = DEFAULT_DATABASE, as_json: AsJson = False) -> None:
-    """Count what waits, is parked, and was sent without a verdict so far."""
+    """Count the rows that wait, are parked, or were sent but have no verdict yet."""
     from dataclasses import asdict
 
     found = _ask(database, lambda table: table.status())
@@ -113,11 +113,11 @@ def status(*, database: DatabaseOptions = DEFAULT_DATABASE, as_json: AsJson = Fa
 @outbox.command
 def parked(
     *,
-    max_rows: Annotated[int, Parameter(name="--max", help="How many rows, at most. Default: 100")] = 100,
+    max_rows: Annotated[int, Parameter(name="--max", help="Maximum number of rows. Default: 100")] = 100,
     database: DatabaseOptions = DEFAULT_DATABASE,
     as_json: AsJson = False,
 ) -> None:
-    """List rows that could not be sent, the oldest first, and why."""
+    """List rows that could not be sent, oldest first, and why."""
     from dataclasses import asdict
 
     from airunner.reading.instants import to_iso
@@ -139,18 +139,18 @@ def parked(
 @outbox.command
 def retry(
     *ids: RowId,
-    every: Annotated[bool, Parameter(name="--all", help="All parked rows.")] = False,
+    every: Annotated[bool, Parameter(name="--all", help="Send all parked rows.")] = False,
     database: DatabaseOptions = DEFAULT_DATABASE,
 ) -> int:
-    """Send parked rows again, with all of their tries."""
+    """Send parked rows again, with their full number of attempts."""
     from airunner.domain.errors import InvalidArgument
     from airunner.domain.limits import check_uuid
 
     if bool(ids) == every:
-        raise InvalidArgument("name the rows, or say --all")
+        raise InvalidArgument("give the ids of rows, or --all")
     wanted = None if every else [check_uuid(entry, "id") for entry in ids]
     taken = _ask(database, lambda table: table.retry(wanted))
-    say(f"{len(taken)} rows are sent again")
+    say(f"{len(taken)} rows will be sent again")
     for missing in sorted(set(wanted or ()) - set(taken)):
         say(f"there is no parked row {missing}")
     return ExitCode.OK if wanted is None or len(taken) == len(set(wanted)) else ExitCode.NOT_FOUND
@@ -163,11 +163,11 @@ def rerun(
     *,
     database: DatabaseOptions = DEFAULT_DATABASE,
 ) -> int:
-    """Do the work of a row once more, under a new id, which is printed. What the first one did stays.
+    """Repeat the work of a row under a new id, and print that id. The effects of the first run stay.
 
-    What the application itself keeps for each id, such as a reservation or a payment, is not copied: its
-    handler makes that for an id that has none, or the work is free. Repeated, it prints the same id and
-    enqueues nothing; to do the work a third time, rerun the new id.
+    Records that the application itself keeps for each id, such as a reservation or a payment, are not copied:
+    its handler creates them for an id that has none, or the work is free. Run again, the command prints the
+    same id and enqueues nothing; to do the work a third time, rerun the new id.
     """
     from airunner.domain.limits import check_uuid
 
@@ -178,10 +178,11 @@ def rerun(
         return ExitCode.NOT_FOUND
     print(found.row_id)
     if found.is_new:
-        say("your application's own records of it, such as a reservation, are for its handler to make")
+        say("the handler must create your application's own records for the new id, such as a reservation")
     else:
         say(
-            "it was run again before, as this id, and nothing is enqueued; 'rerun' that id to do it once more"
+            "this work was already repeated under this id, so nothing is enqueued; "
+            "to repeat it once more, 'rerun' that id"
         )
     return ExitCode.OK
 
@@ -215,5 +216,5 @@ async def _relay(settings: Settings) -> None:
         try:
             await running
         except asyncio.CancelledError:
-            say("the relay was ended at once")
+            say("the relay ended at once, without draining")
     await asyncio.gather(*draining)

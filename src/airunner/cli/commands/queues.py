@@ -20,7 +20,7 @@ QueueName = Annotated[str, Parameter(help="The name of the queue.")]
 
 @queues.default
 def list_queues(*, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> None:
-    """List the queues that were used; pause one, or resume it."""
+    """List the queues that were used, or pause or resume one."""
     from airunner.cli.json_schema import queue_to_json
 
     found = with_client(connection, lambda client: client.list_queues())
@@ -49,13 +49,13 @@ def _state(queue: QueueStats) -> str:
 
 @queues.command
 def pause(name: QueueName, /, *, connection: ConnectionOptions = ANY_SERVER) -> None:
-    """Let no worker take jobs from a queue; jobs may still be added, and running ones go on."""
+    """Stop workers from taking jobs of a queue. Jobs can still be added, and running jobs go on."""
     with_client(connection, lambda client: client.set_paused(name, paused=True))
     say(f"queue {name} is paused")
 
 
 @queues.command
 def resume(name: QueueName, /, *, connection: ConnectionOptions = ANY_SERVER) -> None:
-    """Let workers take jobs from a queue again."""
+    """Let workers take jobs of a queue again."""
     with_client(connection, lambda client: client.set_paused(name, paused=False))
     say(f"queue {name} is open")

@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 def restore(
-    backup: Annotated[Path, Parameter(help="The file that 'airunner backup' made.")],
+    backup: Annotated[Path, Parameter(help="The file that 'airunner backup' wrote.")],
     /,
     *,
     data_dir: DataDir = None,
-    force: Annotated[bool, Parameter(help="Replace the store that is in the folder.")] = False,
+    force: Annotated[bool, Parameter(help="Replace the store in the folder.")] = False,
     config_file: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a backup the store of the data folder again; print the path of the database.
+    """Restore the store of the data folder from a backup, and print the path of the database.
 
-    The backup is checked first. No server may use the folder. With FILE.token.key beside it, workers that
-    held jobs when the backup was made can still finish them.
+    It checks the backup first, and refuses a folder that a server uses. If FILE.token.key is beside the
+    backup, workers that held jobs when the backup was made can still finish them.
     """
     from airunner.app import locate_store, restore_store
 
@@ -44,5 +44,6 @@ def restore(
 def _remark(settings: Settings, backup: Path, *, has_key: bool) -> None:
     if not has_key and not settings.token_keys:
         say(
-            f"there is no {backup}.token.key: jobs that were running are begun anew, unless token.key is here"
+            f"there is no {backup}.token.key: jobs that were running start again, "
+            "unless token.key is in the folder"
         )

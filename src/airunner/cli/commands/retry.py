@@ -16,12 +16,12 @@ def retry(
     /,
     *,
     request_id: Annotated[
-        str, Parameter(help="UUID that makes this repeatable: the same one gives the same new job.")
+        str, Parameter(help="UUID that makes this repeatable: the same UUID gives the same new job.")
     ] = "",
     connection: ConnectionOptions = ANY_SERVER,
     as_json: AsJson = False,
 ) -> None:
-    """Enqueue a copy of a job that has ended; print the new job's id."""
+    """Add a copy of a job that has ended, and print the id of the new job."""
     from airunner.cli.json_schema import job_to_json
 
     job = with_client(connection, lambda client: client.retry_job(job_id, request_id))

@@ -27,16 +27,16 @@ def run(
     *command: Command,
     job: JobOptions = PLAIN_JOB,
     execution: ExecutionOptions = SERVERS_EXECUTION,
-    timestamps: Annotated[bool, Parameter(help="Put the time in front of each line.")] = False,
-    raw: Annotated[bool, Parameter(help="Every byte as it is, also on a terminal.")] = False,
+    timestamps: Annotated[bool, Parameter(help="Print the time before each line.")] = False,
+    raw: Annotated[bool, Parameter(help="Show every byte as it is, also on a terminal.")] = False,
     as_json: AsJson = False,
     connection: ConnectionOptions = ANY_SERVER,
 ) -> int:
-    """Run a command as a job, follow it, and exit as it did: airunner run [REPOSITORY] [options] -- CMD ARGS.
+    """Run a command as a job, and exit with its exit code: airunner run [REPOSITORY] [options] -- CMD ARGS.
 
-    Its standard output comes on standard output and its standard error on standard error, byte by byte when
-    they are no terminals. It has no standard input, and what is piped in is refused. Ctrl-C only stops
-    following: the job goes on.
+    Its output is shown live: standard output on standard output, standard error on standard error, and every
+    byte unchanged unless they are terminals. A job has no standard input; piped input is refused. Ctrl-C only
+    stops following: the job goes on.
     """
     from airunner.cli.screen.event_view import ViewOptions
 
@@ -57,7 +57,10 @@ async def _run(
     try:
         job, verdict = await _follow_to_end(client, job_id, options)
     except asyncio.CancelledError:
-        say(f"the job goes on; see 'airunner monitor {job_id}' and 'airunner cancel {job_id}'")
+        say(
+            f"the job goes on; watch it with 'airunner monitor {job_id}', "
+            f"or cancel it with 'airunner cancel {job_id}'"
+        )
         raise
     ProofReport(as_json=options.as_json, quiet=True).show(job_id, verdict)
     code = _report(job, options)

@@ -28,21 +28,21 @@ def server(
     data_dir: DataDir = None,
     config_file: ConfigFile = None,
     services: Annotated[
-        str | None, Parameter(help="Some of jobs, events, generations. Default: jobs,events")
+        str | None, Parameter(help="Services to offer: jobs, events, generations. Default: jobs,events")
     ] = None,
     no_auth: Annotated[bool | None, Parameter(help="Serve without API keys; on loopback only.")] = None,
     tls_cert: Annotated[str | None, Parameter(help="PEM certificate chain.")] = None,
     tls_key: Annotated[str | None, Parameter(help="PEM private key of the certificate.")] = None,
     insecure_plaintext: Annotated[
         bool | None,
-        Parameter(help="Serve other machines without TLS: whoever is on the way reads keys."),
+        Parameter(help="Serve other machines without TLS: anyone on the network path can read keys."),
     ] = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
 ) -> None:
     """Serve the API until SIGTERM or SIGINT; a second signal does not wait for open calls.
 
-    When it is ready, it says `airunner server listening on URL` on standard error.
+    When it is ready, it prints `airunner server listening on URL` on standard error.
     """
     flags = {
         "listen": listen,

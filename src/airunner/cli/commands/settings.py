@@ -23,7 +23,7 @@ SettingName = Annotated[str, Parameter(help="The name of the setting.")]
 
 @settings.command(name="list")
 def list_settings(*, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> int:
-    """List the settings, what holds now, and who set it."""
+    """List the settings, their values in effect, and who set them."""
     found = with_client(connection, lambda client: client.list_settings())
     if as_json:
         for setting in found:
@@ -39,19 +39,19 @@ def list_settings(*, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson
 
 @settings.command
 def get(name: SettingName, /, *, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> None:
-    """Print the value of a setting, and on standard error how it came about."""
+    """Print the value of a setting, and on standard error its allowed values and last changes."""
     found = with_client(connection, lambda client: client.list_settings())
     setting = next((one for one in found if one.name == name), None)
     if setting is None:
         names = ", ".join(one.name for one in found)
-        raise InvalidArgument(f"there is no run-time setting {name!r}; there are {names}")
+        raise InvalidArgument(f"there is no run-time setting {name!r}; the settings are {names}")
     if setting.unread_reason:
         raise Unavailable(_unread(setting))
     if as_json:
         print_json("setting", setting_to_json(setting))
         return
     print(setting.value)
-    announce(f"{name} may be {setting.allowed}; configured is {setting.configured}")
+    announce(f"{name}: allowed is {setting.allowed}; configured is {setting.configured}")
     for change in setting.changes:
         announce(f"  {moment(change.changed_at)} {one_line(change.changed_by)}: {one_line(_step(change))}")
 
@@ -64,9 +64,9 @@ def set_setting(
     *,
     connection: ConnectionOptions = ANY_SERVER,
 ) -> None:
-    """Set a setting everywhere. Those of jobs hold within 5 seconds, for what is enqueued from then on.
+    """Set a setting on all servers. After 5 seconds it is in effect for jobs that are enqueued from then on.
 
-    Generation workers read theirs every generation.settings_refresh_millis, 30 seconds.
+    Generation workers read theirs every generation.settings_refresh_millis, by default 30 seconds.
     """
     setting = with_client(connection, lambda client: client.set_setting(name, value))
     say(f"{name} is {setting.value}")
@@ -74,7 +74,7 @@ def set_setting(
 
 @settings.command
 def unset(name: SettingName, /, *, connection: ConnectionOptions = ANY_SERVER) -> None:
-    """Let the configured value of a setting hold again."""
+    """Put the configured value of a setting back into effect."""
     setting = with_client(connection, lambda client: client.unset_setting(name))
     say(f"{name} is {setting.value}, as configured")
 

@@ -23,7 +23,7 @@ def submit(
     *command: Command,
     job: JobOptions = PLAIN_JOB,
     execution: ExecutionOptions = SERVERS_EXECUTION,
-    wait: Annotated[bool, Parameter(help="Wait for the end, and exit as the job did.")] = False,
+    wait: Annotated[bool, Parameter(help="Wait for the job to end, and exit with its exit code.")] = False,
     connection: ConnectionOptions = ANY_SERVER,
     as_json: AsJson = False,
 ) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def why(job_id: JobId, /, *, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> None:
-    """Tell why a job is where it is: everything that happened to it, and one sentence at the end."""
+    """Explain why a job is in its current state: everything that happened to it, and one sentence."""
     from airunner.cli.json_schema import why_to_json
     from airunner.domain.clock import SystemClock
     from airunner.reading.why.explain import explain

@@ -12,22 +12,26 @@ from airunner.cli.options import ANY_SERVER, ConnectionOptions, LogFormat, LogLe
 def worker(
     *,
     queue: Annotated[
-        tuple[str, ...], Parameter(help="Queue to serve; repeatable, earlier ones first. Default: default")
+        tuple[str, ...], Parameter(help="Queue to serve. Repeatable, in order of priority. Default: default")
     ] = (),
-    concurrency: Annotated[int | None, Parameter(help="Jobs at the same time. Default: 1")] = None,
+    concurrency: Annotated[
+        int | None, Parameter(help="Number of jobs that run at the same time. Default: 1")
+    ] = None,
     handlers: Annotated[
         tuple[str, ...],
-        Parameter(help="Module, package, file or folder of Python handlers; repeatable."),
+        Parameter(help="Module, package, file or folder of Python handlers. Repeatable."),
     ] = (),
     handler_processes: Annotated[
-        int | None, Parameter(help="Processes that run sync handlers; 0: they run in threads. Default: 0")
+        int | None,
+        Parameter(help="Number of processes that run sync handlers; 0 = they run in threads. Default: 0"),
     ] = None,
     no_commands: Annotated[
-        bool, Parameter(help="Do the jobs of handlers only, and start no processes.")
+        bool, Parameter(help="Run only the jobs of handlers, and start no processes.")
     ] = False,
-    once: Annotated[bool, Parameter(help="Do one job and exit.")] = False,
+    once: Annotated[bool, Parameter(help="Run one job and exit.")] = False,
     visibility_timeout: Annotated[
-        int | None, Parameter(help="Seconds a job stays ours without a sign of life. Default: the server's")
+        int | None,
+        Parameter(help="Seconds that the worker holds a job without a heartbeat. Default: the server's"),
     ] = None,
     worker_id: Annotated[
         str | None, Parameter(help="Name of this worker. Default: host name and pid")
@@ -37,10 +41,10 @@ def worker(
     log_format: LogFormat = None,
     connection: ConnectionOptions = ANY_SERVER,
 ) -> None:
-    """Do the jobs of queues until SIGTERM or SIGINT.
+    """Run the jobs of queues until SIGTERM or SIGINT.
 
-    The first signal drains: no new jobs, those at hand may finish (worker.drain_seconds), the rest is given
-    back. A second signal ends it at once, and its jobs are begun again elsewhere.
+    The first signal drains: the worker takes no new jobs, running jobs may finish (worker.drain_seconds), and
+    the rest are given back. A second signal ends it at once, and its jobs start again elsewhere.
     """
     flags = {
         "worker.queues": ",".join(queue) if queue else None,

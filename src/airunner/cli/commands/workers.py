@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def workers(*, connection: ConnectionOptions = ANY_SERVER, as_json: AsJson = False) -> None:
-    """List the workers that the server heard of lately."""
+    """List the workers that the server has heard from recently."""
     from airunner.cli.json_schema import worker_to_json
 
     found = with_client(connection, lambda client: client.list_workers())

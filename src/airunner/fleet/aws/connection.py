@@ -67,7 +67,7 @@ class FleetConnection:
             if refused.code != _NO_TABLE:
                 raise
             raise FailedPrecondition(
-                f"there is no table {self.layout.fleet_table}: set fleet.table, or make it with "
+                f"there is no table {self.layout.fleet_table}: set fleet.table, or create it with "
                 "'airunner aws provision --fleet'"
             ) from refused
 
@@ -80,7 +80,7 @@ class FleetConnection:
         if not url:
             raise FailedPrecondition(
                 f"there is no queue {self.layout.queue_name(part.value)}: set "
-                f"fleet.{part.value}_queue_url, or make it with 'airunner aws provision --fleet'"
+                f"fleet.{part.value}_queue_url, or create it with 'airunner aws provision --fleet'"
             )
         return SqsQueue(self.aws, url, clock=self._clock)
 

@@ -164,8 +164,6 @@ def _why(run: TaskRun, instance: Instance) -> str:
 
 
 def _seen(instance: Instance, record: InstanceRecord) -> str:
-    return (
-        f"{instance.state.value}, launched at {to_iso(instance.launched_at)}, "
-        f"assigned at {to_iso(record.assigned_at) or 'no time'}, "
-        f"draining since {to_iso(record.draining_since) or 'no time'}"
-    )
+    assigned = f"assigned at {to_iso(record.assigned_at)}" if record.assigned_at else "never assigned"
+    draining = f"draining since {to_iso(record.draining_since)}" if record.draining_since else "not draining"
+    return f"{instance.state.value}, launched at {to_iso(instance.launched_at)}, {assigned}, {draining}"

@@ -26,13 +26,13 @@ def read_start(body: bytes) -> StartRequest:
         raise InvalidArgument("the body must be an object")
     unknown = given.keys() - set(_FIELDS)
     if unknown:
-        raise InvalidArgument(f"{min(unknown)} is not a field; there are {', '.join(_FIELDS)}")
+        raise InvalidArgument(f"{min(unknown)} is not a field; the fields are {', '.join(_FIELDS)}")
     for name in ("name", "payload"):
         if name not in given:
             raise InvalidArgument(f"{name} is missing")
     for name in ("name", "request_id"):
         if not isinstance(given.get(name, ""), str):
-            raise InvalidArgument(f"{name} must be a text")
+            raise InvalidArgument(f"{name} must be a string")
     # True is an int to Python.
     if type(given.get("delay_seconds", 0)) is not int:
         raise InvalidArgument("delay_seconds must be a whole number")

@@ -101,7 +101,7 @@ class GenerationService:
             raise AlreadyExists("request_id was used with other content") from None
         except InvalidArgument:
             # What is left after the checks above is what jsonb cannot hold.
-            raise InvalidArgument("payload holds something that PostgreSQL's JSON has no place for") from None
+            raise InvalidArgument("payload holds a value that PostgreSQL's JSON cannot store") from None
         return session_id
 
     async def get(self, session_id: str) -> WholeSession:
@@ -210,5 +210,5 @@ def _position_of(page_token: str) -> tuple[int, str]:
         return LAST_INSTANT, LAST_ID
     found = _PAGE_TOKEN.fullmatch(page_token)
     if not found or int(found[1]) > LAST_INSTANT:
-        raise InvalidArgument("page_token must be one that a page came with")
+        raise InvalidArgument("page_token must be the next_page_token of a page")
     return int(found[1]), limits.check_uuid(found[2], "page_token")

@@ -179,11 +179,11 @@ def _known(name: str) -> RunTimeSetting:
     if name in SETTINGS:
         return SETTINGS[name]
     raise InvalidArgument(
-        f"there is no run-time setting {name[:80]!r}; there are {', '.join(sorted(SETTINGS))}"
+        f"there is no run-time setting {name[:80]!r}; the settings are {', '.join(sorted(SETTINGS))}"
     )
 
 
 def _check_unbound() -> None:
     """Refuse a caller that is bound to queues: settings are for all of them."""
     if current_caller.get().queues:
-        raise PermissionDenied("this API key is bound to queues, and settings are for all of them")
+        raise PermissionDenied("this API key is bound to queues, but settings affect all queues")

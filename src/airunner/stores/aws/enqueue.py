@@ -140,7 +140,7 @@ class Enqueuer:
                 added += pending.values()
                 break
         else:
-            raise Unavailable("too many others enqueue the same jobs")
+            raise Unavailable("too many others enqueue the same jobs at the same time")
         for index, job in pending.items():
             outcomes.setdefault(index, _enqueued(job.new))
         for job in added:

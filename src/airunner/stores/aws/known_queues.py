@@ -71,7 +71,7 @@ class KnownQueues:
         """Return all queues, or raise Unavailable while it could not be found out which there are."""
         await self.look_if_due()
         if self._looked_at is None:
-            raise Unavailable("it is not known yet which queues have jobs")
+            raise Unavailable("the server does not know yet which queues have jobs")
         return self.names
 
     async def check(self, queue: str) -> None:

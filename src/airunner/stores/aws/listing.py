@@ -230,5 +230,5 @@ def _make_cursor(key: str) -> str:
 def _parse_cursor(cursor: str) -> str:
     match = _CURSOR.fullmatch(cursor)
     if match is None:
-        raise InvalidArgument("cursor is not one of ours")
+        raise InvalidArgument("cursor is not one that a response returned")
     return match[1]

@@ -184,7 +184,7 @@ class Rows:
             was_read = True
             if written:
                 return row
-        raise Unavailable("too many others change this job")
+        raise Unavailable("too many others change this job at the same time")
 
     async def _clear(self, row: Row, remove: Removal) -> Row:
         """Remove what is in the way of a write, once nobody can make it seen; return the row as it is then.

@@ -105,6 +105,6 @@ def _make_cursor(key: str, position: Item) -> str:
 def _parse_cursor(cursor: str) -> tuple[str, Item]:
     key, *rest = cursor.split(" ")
     if not key.startswith("open#") or len(rest) != 2 or not rest[0].isdigit():
-        raise InvalidArgument("cursor is not one of ours")
+        raise InvalidArgument("cursor is not one that a response returned")
     position = {"check_at": number(int(rest[0])), "job_id": text(rest[1])}
     return key, position if rest[1] else {}

@@ -53,7 +53,7 @@ class SettingItems:
                     return new
             else:
                 return new
-        raise Unavailable(f"the setting {name} changes too often")
+        raise Unavailable(f"too many others change the setting {name} at the same time")
 
     async def _write(self, key: str, new: StoredSetting, nonce: str, item: Item) -> None:
         changes: Item = {"changes": text(changes_to_json(new.changes)), "nonce": text(nonce)}

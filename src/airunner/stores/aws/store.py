@@ -335,4 +335,4 @@ async def _in_time() -> AsyncIterator[None]:
         async with asyncio.timeout(READ_SECONDS):
             yield
     except TimeoutError:
-        raise DeadlineExceeded(f"the store did not find the answer within {READ_SECONDS} s") from None
+        raise DeadlineExceeded(f"the store did not answer within {READ_SECONDS} s") from None

@@ -89,7 +89,7 @@ class Messages:
                 name = self._layout.queue_name(queue)
                 if not (url := await sqs.find_queue(self._aws, name)):
                     raise FailedPrecondition(
-                        f"queue {queue}: SQS has no queue {name}; 'airunner aws provision' makes it"
+                        f"queue {queue}: SQS has no queue {name}; 'airunner aws provision' creates it"
                     )
                 self._urls[queue] = url
 
@@ -125,7 +125,9 @@ class Messages:
         except Refused as refused:
             if not sqs.is_missing_queue(refused):
                 raise
-            raise Unavailable(f"queue {queue} does not exist in SQS; it has to be provisioned") from None
+            raise Unavailable(
+                f"queue {queue} does not exist in SQS; 'airunner aws provision' creates it"
+            ) from None
         self._receipts.received(message.receipt for message in received)
         return [ReceivedWake(job_id_of(message.body), message.receipt) for message in received]
 

@@ -386,7 +386,7 @@ def lock_folder(directory: Path) -> IO[bytes]:
 
 
 def _too_late() -> DeadlineExceeded:
-    return DeadlineExceeded(f"the store did not find the answer within {READ_SECONDS} s")
+    return DeadlineExceeded(f"the store did not answer within {READ_SECONDS} s")
 
 
 def _take_lock(path: Path) -> IO[bytes]:

@@ -196,7 +196,7 @@ class BoundedListingConformance:
         assert ids(last) == newest[10:20]
         assert last.last_page == 3
         for page, page_size in ((3, 10), (2, 11), (1, 21), (1_000_000, 500)):
-            with pytest.raises(InvalidArgument, match="pages are numbered up to 20 jobs; follow next_cursor"):
+            with pytest.raises(InvalidArgument, match="pages are numbered up to 20 jobs; use next_cursor"):
                 await self.listed(api, page=page, page_size=page_size)
         rest = await self.listed(api, cursor=last.next_cursor, page_size=22)
         assert ids(rest) == newest[20:42]
