@@ -107,6 +107,29 @@ async def test_leftovers_with_a_gap_before_them_do_not_come_between_other_events
     assert await metered.api.stored(job_id) == [(1, sequence) for sequence in range(1, 6)]
 
 
+async def test_leftovers_that_could_not_all_be_removed_do_not_come_between_other_events(
+    metered: Metered,
+) -> None:
+    held = await metered.api.new_claim()
+    await left_over(metered, held, make_batch(1, 3), make_batch(4, 6))
+    dynamodb = metered.store._aws.dynamodb
+
+    async def without_the_second(operation: str, **arguments: Any) -> dict[str, Any]:
+        if operation == "DeleteItem" and arguments["Key"]["sequence"]["N"] == "4":
+            raise Unavailable
+        return await dynamodb(operation, **arguments)
+
+    cut_otherwise = [make_batch(1, 2), make_batch(3, 5)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metered.store._aws, "dynamodb", without_the_second)
+        with pytest.raises(Unavailable):
+            await metered.api.publish(held, *cut_otherwise)
+    await metered.api.publish(held, *cut_otherwise)
+    await metered.api.publish(held, make_batch(6, 8))
+    assert await stored(metered) == [1, 3, 6]
+    assert await metered.api.stored(held.job.job_id) == [(1, sequence) for sequence in range(1, 9)]
+
+
 async def test_a_time_is_found_without_reading_all_that_was_published_before_it(metered: Metered) -> None:
     held = await metered.api.new_claim()
     for first in range(1, 41):

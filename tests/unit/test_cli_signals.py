@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from airunner.cli.session import run_until_interrupted
 from airunner.cli.signals import on_shutdown_signals
 from airunner.testing.conditions import until
 
@@ -130,10 +131,24 @@ def test_an_ignored_hangup_stays_ignored() -> None:
 
 
 def test_a_client_cleans_up_however_quickly_the_second_signal_comes() -> None:
-    done = subprocess.run([sys.executable, "-c", CLIENT], capture_output=True, text=True, check=True)
+    # The tests themselves may run in the background.
+    program = f"import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n{CLIENT}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("cleaned up\ninterrupted\n", "")
 
 
 def test_a_client_ends_at_once_when_it_is_terminated() -> None:
     program = CLIENT.replace("SIGINT", "SIGTERM")
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGTERM
+
+
+def test_a_client_in_the_background_of_a_script_is_not_interrupted() -> None:
+    # A shell has what it starts with & ignore SIGINT: Ctrl-C is for whoever is in the foreground.
+    async def taken() -> object:
+        return signal.getsignal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert run_until_interrupted(taken()) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -55,8 +55,9 @@ def run_until_interrupted(work: Coroutine[object, object, T]) -> T:
     """
     from airunner.cli.signals import on_shutdown_signals
 
-    if threading.current_thread() is not threading.main_thread():
-        # No signal comes here.
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # No signal comes here, or it is not for us: a shell has it ignored by what runs in the background.
         return asyncio.run(work)
 
     async def interruptible() -> T:

@@ -75,9 +75,9 @@ class EventLog:
         """Delete what was in the way of a put, but for what was written again since it was found.
 
         Only for who has changed the nonce of the row since then: nobody sees it yet, and who would have made
-        it seen has to write it again.
+        it seen has to write it again. The first goes last: where it is gone, no put looks for others beyond.
         """
-        for some in split_by_count(found, _AT_ONCE):
+        for some in (*split_by_count(found[1:], _AT_ONCE), found[:1]):
             await together([self._remove(item) for item in some])
 
     async def read(self, row: Row, query: EventQuery, now: int) -> EventPage:
