@@ -12,7 +12,7 @@ from airunner.domain import limits
 from airunner.domain.errors import FailedPrecondition, InvalidArgument
 from airunner.domain.execution import ExecutionConfig
 from airunner.domain.job import mint_uuid
-from airunner.stores.records import Demand, NewJob, Release
+from airunner.stores.records import Demand, NewJob
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from airunner.services.caller import Caller
     from airunner.services.queue_names import QueueNames
     from airunner.services.settings.execution import LiveExecution
-    from airunner.stores.records import AttemptKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,18 +136,12 @@ def retried_job(job: Job, request_id: str, caller: Caller, now: int) -> NewJob:
     )
 
 
-def release_of(request: ReleaseRequest, key: AttemptKey, events: Sequence[EncodedEvent]) -> Release:
-    """Return the release of an attempt; InvalidArgument for fields that contradict each other."""
+def check_release(request: ReleaseRequest, events: Sequence[EncodedEvent]) -> None:
+    """Refuse a release whose fields are out of range or contradict each other."""
+    limits.check_range(request.delay_seconds, "delay_seconds", 0, limits.MAX_DELAY_SECONDS)
+    limits.check_size(request.error, "error_message", limits.MAX_ERROR_TEXT_BYTES)
     if request.unstarted and (events or request.error):
         raise InvalidArgument("an unstarted attempt has neither events nor an error")
-    limits.check_size(request.error, "error_message", limits.MAX_ERROR_TEXT_BYTES)
-    return Release(
-        key=key,
-        delay_seconds=limits.check_range(request.delay_seconds, "delay_seconds", 0, limits.MAX_DELAY_SECONDS),
-        unstarted=request.unstarted,
-        error=request.error,
-        events=events,
-    )
 
 
 def _ability_keys(request: DequeueRequest) -> frozenset[str] | None:

@@ -26,7 +26,7 @@ from airunner.services import metrics
 from airunner.services.api import all_queues, all_workers
 from airunner.services.call_log import log_cancelled, log_enqueued, log_paused, log_retried
 from airunner.services.caller import current_caller
-from airunner.services.job_requests import JobRequests, release_of, retried_job
+from airunner.services.job_requests import JobRequests, check_release, retried_job
 from airunner.services.notifier import BellKind, end_bell, holder_bell
 from airunner.stores.records import AttemptKey, Completion, NewJob, Release
 
@@ -209,8 +209,15 @@ class JobService:
 
     async def release_encoded(self, request: ReleaseRequest, events: Sequence[EncodedEvent]) -> JobState:
         """Give a held job back, with events that are encoded already."""
+        check_release(request, events)
         token = self._held_token(request.task_token)
-        release = release_of(request, _key(token), events)
+        release = Release(
+            key=_key(token),
+            delay_seconds=request.delay_seconds,
+            unstarted=request.unstarted,
+            error=request.error,
+            events=events,
+        )
         now = self._clock.now()
         life = await self._store.release_job(release, now)
         metrics.released(life, events, now)
